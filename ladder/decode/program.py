@@ -1,0 +1,172 @@
+"""Decode programs: straight-line register code from packed words to mma fragments, as a value.
+
+A program is what one lane of a warp runs for one *atom* (16 rows x 16*steps k of a weight): it reads the lane's
+packed 32-bit words and leaves ``4*steps`` fragment registers, two 16-bit lane values each, in the order of the A
+operand of ``mma.m16n8k16`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The program also says where each code's
+bits lie in the words (the packer reads that), how codes are relabelled, and which affine map is left to the
+accumulators: ``value = alpha * lane_value + beta``, constant over k for one class of steps and one row half.
+
+Operands are register numbers (``int``) or :class:`Const`. Registers ``0 .. words-1`` are the packed words; every
+operation writes a fresh register (single assignment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+OpKind = Literal["lop3", "shf", "shl", "shr", "prmt", "fma", "cvt", "lds"]
+
+#: pipe that issues each operation on sm_80 .. sm_90 (ALU: LOP3, SHF, PRMT; FMA: HFMA2; LSU: LDS)
+PIPE: dict[str, str] = {
+    "lop3": "alu",
+    "shf": "alu",
+    "shl": "alu",
+    "shr": "alu",
+    "prmt": "alu",
+    "fma": "fma",
+    "cvt": "alu",
+    "lds": "lsu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A 32-bit immediate operand."""
+
+    bits: int
+
+    def __str__(self) -> str:
+        return f"0x{self.bits:08x}"
+
+
+Operand = int | Const
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation ``register[dst] = kind(args)``.
+
+    ========  =====================================  ==========================================================
+    kind      args                                   meaning
+    ========  =====================================  ==========================================================
+    ``lop3``  a, b, c; ``imm`` = truth table         per bit ``imm[a<<2 | b<<1 | c]`` (PTX ISA lop3)
+    ``shf``   a; ``imm`` = r                         rotate left by r
+    ``shl``   a; ``imm`` = n                         shift left by n, zeros enter
+    ``shr``   a; ``imm`` = n                         logical shift right by n
+    ``prmt``  a, b, selector                         PTX ISA prmt, default mode (selector bit 3 replicates the msb)
+    ``fma``   a, b, c; ``fmt``                       two lanes of ``a*b+c`` rounded once, ``fmt`` f16 or bf16
+    ``cvt``   a; ``imm`` = byte pair 0 or 1          cvt.rn.f16x2.e4m3x2 / .e5m2x2 of the low or high half, ``fmt`` e4m3 or e5m2
+    ``lds``   a                                      ``table[...]``, see :class:`Table`; ``a`` is the byte address inside the table
+    ========  =====================================  ==========================================================
+    """
+
+    kind: OpKind
+    dst: int
+    args: tuple[Operand, ...]
+    imm: int = 0
+    fmt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A lookup table in shared memory, replicated for each of the 32 lanes so that no two lanes share a bank.
+
+    Entry ``i`` of lane ``l`` is the 32-bit word at byte ``i*stride + 4*l``; the program forms that address itself, from
+    the register ``lane_address`` (a pseudo register that holds ``4*lane``).
+    """
+
+    entries: tuple[int, ...]
+    stride: int = 128
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of shared memory that the table takes."""
+        return len(self.entries) * self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one element's code lies: bit positions in the lane's words (``32*word + bit``), least significant stored bit first,
+    and the index of the relabelling that turns a declared code into the stored bits."""
+
+    bits: tuple[int, ...]
+    relabel: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``value = alpha * lane_value + beta``, both exact."""
+
+    alpha: Fraction = Fraction(1)
+    beta: Fraction = Fraction(0)
+
+    @property
+    def is_identity(self) -> bool:
+        return self.alpha == 1 and self.beta == 0
+
+
+#: pseudo register that holds 4*lane, read by programs with a table
+LANE_ADDRESS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeProgram:
+    """How one lane decodes one atom; see the module's docstring.
+
+    Attributes:
+        element: name of the element type it was derived from.
+        bits: width of a code in bits, 1..8.
+        compute: ``"float16"`` or ``"bfloat16"``, the type of the lane values.
+        form: name of the decode form that was chosen, for people ("subnormal", "magic+fma", "pair table", ...).
+        words: packed 32-bit words per lane and atom.
+        steps: k16 steps per atom; the atom covers ``16*steps`` k.
+        ops: the operations in order.
+        outputs: ``[steps][4]`` register numbers of the A fragments a0..a3.
+        slots: ``[steps][4][2]`` places of the codes of each fragment register's low and high half.
+        relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``.
+        step_class: ``[steps]`` accumulator class of each step.
+        affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8.
+        table: lookup table or None.
+        undefined: codes that must not occur in weights (NaN codes that the form cannot carry, unused codes).
+        lossless: whether every defined code decodes to exactly its declared value.
+    """
+
+    element: str
+    bits: int
+    compute: str
+    form: str
+    words: int
+    steps: int
+    ops: tuple[Op, ...]
+    outputs: tuple[tuple[int, int, int, int], ...]
+    slots: tuple[tuple[tuple[Slot, Slot], ...], ...]
+    relabels: tuple[tuple[int, ...], ...]
+    step_class: tuple[int, ...]
+    affine: tuple[tuple[Affine, Affine], ...]
+    table: Table | None = None
+    undefined: tuple[int, ...] = field(default=())
+    lossless: bool = True
+
+    @property
+    def atom_k(self) -> int:
+        """Extent of an atom along K, in elements."""
+        return 16 * self.steps
+
+    @property
+    def classes(self) -> int:
+        """Accumulator sets that the deferred factors need."""
+        return len(self.affine)
+
+    @property
+    def defers_zero(self) -> bool:
+        """Whether the accumulators need the sums of the activations (some beta is not 0)."""
+        return any(a.beta != 0 for pair in self.affine for a in pair)
+
+    def pipes(self) -> dict[str, float]:
+        """Operations per 8 codes by pipe: ``{"alu": .., "fma": .., "lsu": ..}``."""
+        total = {"alu": 0, "fma": 0, "lsu": 0}
+        for op in self.ops:
+            total[PIPE[op.kind]] += 1
+        return {pipe: count / self.steps for pipe, count in total.items()}
