@@ -1,0 +1,244 @@
+"""What lowering hands over: CUDA text, the kernel's arguments in order, and how to launch it.
+
+Every value here is frozen, compares, prints and goes to JSON and back, so that a saved kernel can be launched without
+the compiler that made it.
+
+    LoweredKernel("k", source, (Parameter("x", "buffer", "float16", "x"), ...), Launch((CeilDiv(16), 64, 1), (128, 1, 1)))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from ladder.errors import ArtifactError, LaunchError
+
+#: what a buffer argument of a kernel stands for
+BUFFER_ROLES = ("x", "weight", "scales", "zeros", "global_scale", "bias", "y")
+#: what a scalar argument stands for: the rows of x, and strides in elements
+SCALAR_ROLES = ("m", "x_stride_m", "x_stride_k", "y_stride_m")
+SCALAR_DTYPES = ("int32", "int64")
+#: launch attributes that a kernel may ask for; "pdl" is programmatic dependent launch
+ATTRIBUTES = ("pdl",)
+
+Kind = Literal["buffer", "scalar"]
+
+
+@dataclass(frozen=True, slots=True)
+class CeilDiv:
+    """A grid extent that grows with the rows of x: ``ceil(m / by)`` blocks."""
+
+    by: int
+
+    def __post_init__(self) -> None:
+        """Refuse a divisor that counts nothing."""
+        if self.by < 1:
+            raise LaunchError(f"a grid extent divides by {self.by}", at=self, hint="by >= 1")
+
+    def __call__(self, m: int) -> int:
+        """Return ``ceil(m / by)``."""
+        return -(-m // self.by)
+
+    def __str__(self) -> str:
+        return f"ceil(m / {self.by})"
+
+
+Extent = int | CeilDiv
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One kernel argument; their order in :class:`LoweredKernel` is the order of the kernel's signature.
+
+    Args:
+        name: the name in the CUDA text.
+        kind: ``buffer`` (a device pointer) or ``scalar``.
+        dtype: of the buffer's elements, or ``int32``/``int64`` for a scalar.
+        role: what it stands for, one of ``BUFFER_ROLES`` or ``SCALAR_ROLES``.
+    """
+
+    name: str
+    kind: Kind
+    dtype: str
+    role: str
+
+    def __post_init__(self) -> None:
+        """Refuse a role that the launcher would not know how to fill."""
+        if self.kind not in ("buffer", "scalar"):
+            raise LaunchError(f"a kernel argument of kind {self.kind!r}", at=self.name)
+        roles = BUFFER_ROLES if self.kind == "buffer" else SCALAR_ROLES
+        if self.role not in roles:
+            raise LaunchError(
+                f"{self.kind} {self.name!r} has role {self.role!r}",
+                at=self.name,
+                hint=f"one of {', '.join(roles)}",
+            )
+        if self.kind == "scalar" and self.dtype not in SCALAR_DTYPES:
+            raise LaunchError(
+                f"scalar {self.name!r} has dtype {self.dtype!r}",
+                at=self.name,
+                hint=f"one of {', '.join(SCALAR_DTYPES)}",
+            )
+
+    def __str__(self) -> str:
+        star = "*" if self.kind == "buffer" else ""
+        return f"{self.name}: {self.dtype}{star} = {self.role}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary that :meth:`from_json` reads back."""
+        return {"name": self.name, "kind": self.kind, "dtype": self.dtype, "role": self.role}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Parameter:
+        """Read what :meth:`to_json` wrote."""
+        return cls(data["name"], data["kind"], data["dtype"], data["role"])
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The geometry of a launch.
+
+    Args:
+        grid: blocks along x, y, z; an extent may depend on m.
+        block: threads along x, y, z.
+        shared_bytes: dynamic shared memory of one block, in bytes.
+        attributes: of ``ATTRIBUTES``.
+        cluster: blocks of one cluster along x, y, z, or None.
+    """
+
+    grid: tuple[Extent, Extent, Extent]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    attributes: tuple[str, ...] = ()
+    cluster: tuple[int, int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a geometry that no device takes (CUDA C++ guide, "Compute Capabilities")."""
+        for name, extents in (("grid", self.grid), ("block", self.block), ("cluster", self.cluster)):
+            if extents is None:
+                continue
+            if len(extents) != 3 or any(isinstance(e, int) and e < 1 for e in extents):
+                raise LaunchError(f"{name} is {extents}", at="Launch", hint="three extents >= 1")
+        threads = self.block[0] * self.block[1] * self.block[2]
+        if threads > 1024:
+            raise LaunchError(f"a block of {threads} threads", at="Launch", hint="at most 1024")
+        unknown = [name for name in self.attributes if name not in ATTRIBUTES]
+        if unknown:
+            raise LaunchError(
+                f"unknown launch attributes {unknown}", at="Launch", hint=f"of {ATTRIBUTES}"
+            )
+
+    def grid_for(self, m: int) -> tuple[int, int, int]:
+        """Return the blocks along x, y, z for ``m`` rows."""
+        x, y, z = (extent if isinstance(extent, int) else extent(m) for extent in self.grid)
+        return x, y, z
+
+    def __str__(self) -> str:
+        parts = [
+            f"grid ({', '.join(map(str, self.grid))})",
+            f"block {self.block}",
+            f"shared {self.shared_bytes} B",
+        ]
+        if self.cluster is not None:
+            parts.append(f"cluster {self.cluster}")
+        return ", ".join([*parts, *self.attributes])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary that :meth:`from_json` reads back; ``ceil(m / 16)`` is ``{"ceil_div": 16}``."""
+        grid = [extent if isinstance(extent, int) else {"ceil_div": extent.by} for extent in self.grid]
+        return {
+            "grid": grid,
+            "block": list(self.block),
+            "shared_bytes": self.shared_bytes,
+            "attributes": list(self.attributes),
+            "cluster": None if self.cluster is None else list(self.cluster),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Launch:
+        """Read what :meth:`to_json` wrote."""
+        x, y, z = (e if isinstance(e, int) else CeilDiv(e["ceil_div"]) for e in data["grid"])
+        cluster = data["cluster"]
+        return cls(
+            grid=(x, y, z),
+            block=_three(data["block"]),
+            shared_bytes=data["shared_bytes"],
+            attributes=tuple(data["attributes"]),
+            cluster=None if cluster is None else _three(cluster),
+        )
+
+
+def _three(values: object) -> tuple[int, int, int]:
+    x, y, z = cast("list[int]", values)
+    return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """A kernel as text, with all that a launch needs to know.
+
+    Args:
+        name: of the ``extern "C"`` entry in ``source``.
+        source: CUDA C++ text.
+        parameters: in the order of the kernel's signature.
+        launch: geometry and attributes.
+        listing: what an emulator runs, as JSON (opaque here), or None.
+        device_arch: with its feature suffix, for example ``sm_90a``.
+    """
+
+    name: str
+    source: str
+    parameters: tuple[Parameter, ...]
+    launch: Launch
+    listing: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
+    device_arch: str = "sm_90a"
+
+    def __post_init__(self) -> None:
+        """Refuse two arguments with one role: the launcher fills arguments by role."""
+        roles = [parameter.role for parameter in self.parameters]
+        twice = sorted({role for role in roles if roles.count(role) > 1})
+        if twice:
+            raise LaunchError(f"roles given twice: {', '.join(twice)}", at=self.name)
+
+    def parameter(self, role: str) -> Parameter | None:
+        """Return the argument with this role, or None."""
+        return next((p for p in self.parameters if p.role == role), None)
+
+    def __str__(self) -> str:
+        arguments = ", ".join(map(str, self.parameters))
+        return f"{self.name}({arguments}) on {self.device_arch}: {self.launch}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary that :meth:`from_json` reads back."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "parameters": [parameter.to_json() for parameter in self.parameters],
+            "launch": self.launch.to_json(),
+            "listing": None if self.listing is None else dict(self.listing),
+            "device_arch": self.device_arch,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoweredKernel:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            ArtifactError: when a field is missing or of the wrong shape.
+        """
+        try:
+            return cls(
+                name=data["name"],
+                source=data["source"],
+                parameters=tuple(Parameter.from_json(p) for p in data["parameters"]),
+                launch=Launch.from_json(data["launch"]),
+                listing=data["listing"],
+                device_arch=data["device_arch"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(
+                f"a kernel record cannot be read: {type(error).__name__}: {error}",
+                at=data.get("name", "?"),
+                hint="it was written by another version: compile the plan again",
+            ) from error

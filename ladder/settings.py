@@ -1,0 +1,44 @@
+"""Settings that come from the environment; the only module that reads ``os.environ``.
+
+==========================  ====================================================================================
+variable                    meaning
+==========================  ====================================================================================
+``LADDER_CACHE_DIR``        folder of the kernel cache; ``off`` keeps compiled kernels in memory only
+``LADDER_TOOLCHAIN``        ``auto`` (default), ``nvrtc`` or ``nvcc``
+``CUDA_HOME``/``CUDA_PATH``  a CUDA toolkit whose ``bin/nvcc`` is used when nvcc is not on PATH
+==========================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One reading of the environment.
+
+    Args:
+        cache_dir: folder of the cache, ``off``, or None for the user's cache folder.
+        toolchain: ``auto``, ``nvrtc`` or ``nvcc``.
+        cuda_home: root of a CUDA toolkit, or None.
+        path: where programs are looked for.
+    """
+
+    cache_dir: str | None = None
+    toolchain: str = "auto"
+    cuda_home: str | None = None
+    path: str = ""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the environment now; an empty variable counts as unset."""
+        env = os.environ if environment is None else environment
+        return cls(
+            cache_dir=env.get("LADDER_CACHE_DIR") or None,
+            toolchain=env.get("LADDER_TOOLCHAIN") or "auto",
+            cuda_home=env.get("CUDA_HOME") or env.get("CUDA_PATH") or None,
+            path=env.get("PATH", os.defpath),
+        )
