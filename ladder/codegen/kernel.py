@@ -115,7 +115,11 @@ class Launch:
 
     def __post_init__(self) -> None:
         """Refuse a geometry that no device takes (CUDA C++ guide, "Compute Capabilities")."""
-        for name, extents in (("grid", self.grid), ("block", self.block), ("cluster", self.cluster)):
+        for name, extents in (
+            ("grid", self.grid),
+            ("block", self.block),
+            ("cluster", self.cluster),
+        ):
             if extents is None:
                 continue
             if len(extents) != 3 or any(isinstance(e, int) and e < 1 for e in extents):
@@ -146,7 +150,9 @@ class Launch:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary that :meth:`from_json` reads back; ``ceil(m / 16)`` is ``{"ceil_div": 16}``."""
-        grid = [extent if isinstance(extent, int) else {"ceil_div": extent.by} for extent in self.grid]
+        grid = [
+            extent if isinstance(extent, int) else {"ceil_div": extent.by} for extent in self.grid
+        ]
         return {
             "grid": grid,
             "block": list(self.block),
