@@ -1,0 +1,5 @@
+"""Operators and their reference meaning."""
+
+from ladder.graph.matmul import MatMul, matmul
+
+__all__ = ["MatMul", "matmul"]

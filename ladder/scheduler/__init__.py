@@ -1,0 +1,1 @@
+"""From an operator and a device to a plan: packing, candidates, cost, search."""

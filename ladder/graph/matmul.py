@@ -1,0 +1,131 @@
+"""The matmul operator: what is computed, with which types, and nothing about how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.ttype import ComputeType, GroupedType, Quantized, TType
+
+WeightType = TType | GroupedType
+
+#: activation types that a float matmul takes, and output types that it writes
+ACTIVATIONS = ("float16", "bfloat16")
+OUTPUTS = ("float16", "bfloat16", "float32")
+
+#: largest extent of one axis: keeps every 32-bit tile index of a kernel in range
+MAX_EXTENT = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """``y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n])``, accumulated in float32.
+
+    Attributes:
+        m: rows of x and y (tokens), or None for any number including 0.
+        n: rows of the weight (output channels).
+        k: columns of x and of the weight.
+        activation: type of x, float16 or bfloat16.
+        weight: the number format of w, grouped or bare.
+        out: type of y, float16, bfloat16 or float32.
+        bias: whether ``bias[n]``, of the out type, is added.
+    """
+
+    m: int | None
+    n: int
+    k: int
+    activation: ComputeType
+    weight: WeightType
+    out: ComputeType
+    bias: bool = False
+
+    @property
+    def element(self) -> TType:
+        """The element type of the weight."""
+        return self.weight.element if isinstance(self.weight, GroupedType) else self.weight
+
+    def reference(
+        self, x: ArrayLike, weight: Quantized, bias: ArrayLike | None = None
+    ) -> NDArray[np.float64]:
+        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., n]``, not rounded."""
+        if weight.shape != (self.n, self.k):
+            raise ShapeError(
+                f"weight is {list(weight.shape)}, the operator wants {[self.n, self.k]}",
+                at=self,
+                hint="weights are [n, k]: output channels first",
+            )
+        y = np.asarray(x).astype(np.float64) @ weight.dequantize().T
+        if bias is not None:
+            y = y + np.asarray(bias).astype(np.float64)
+        return np.asarray(y, dtype=np.float64)
+
+    def __str__(self) -> str:
+        m = "any" if self.m is None else self.m
+        bias = " + bias" if self.bias else ""
+        return (
+            f"matmul(x {self.activation.name}[{m}, {self.k}], w {self.weight}[{self.n}, {self.k}]{bias}"
+            f" -> {self.out.name}[{m}, {self.n}])"
+        )
+
+
+def matmul(
+    m: int | None,
+    n: int,
+    k: int,
+    *,
+    activation: str | ComputeType,
+    weight: str | WeightType,
+    out: str | ComputeType = "float16",
+    bias: bool = False,
+) -> MatMul:
+    """Declare a matmul of activations ``[m, k]`` with a low-bit weight ``[n, k]``.
+
+    Types may be given by name. ``m=None`` declares an operator for any number of tokens.
+
+    Raises:
+        ShapeError: an extent is not a positive integer (m may be 0) or does not fit 31 bits.
+        TypeDeclarationError: a type is unknown or not offered in its place.
+    """
+    from ladder.registry import types
+
+    for name, extent, least in (("m", m, 0), ("n", n, 1), ("k", k, 1)):
+        if extent is None and name == "m":
+            continue
+        if not isinstance(extent, int) or isinstance(extent, bool) or not least <= extent <= MAX_EXTENT:
+            raise ShapeError(
+                f"{name} = {extent!r} is not an integer in {least} .. {MAX_EXTENT}",
+                at=f"matmul(m={m}, n={n}, k={k})",
+                hint="m=None means any number of tokens" if name == "m" else "",
+            )
+    resolved = types[weight] if isinstance(weight, str) else weight
+    if not isinstance(resolved, TType | GroupedType):
+        raise TypeDeclarationError(
+            f"{resolved} is not a weight format",
+            at="matmul(weight=...)",
+            hint="give a TType, a grouped type, or the name of one: ladder types lists them",
+        )
+    return MatMul(
+        m=m,
+        n=n,
+        k=k,
+        activation=_compute(activation, ACTIVATIONS, "activation"),
+        weight=resolved,
+        out=_compute(out, OUTPUTS, "out"),
+        bias=bias,
+    )
+
+
+def _compute(given: str | ComputeType, allowed: tuple[str, ...], where: str) -> ComputeType:
+    from ladder.registry import types
+
+    found = types[given] if isinstance(given, str) else given
+    if not isinstance(found, ComputeType) or found.name not in allowed:
+        raise TypeDeclarationError(
+            f"{where} = {getattr(found, 'name', found)} is not offered",
+            at=f"matmul({where}=...)",
+            hint=f"choose one of {', '.join(allowed)}",
+        )
+    return found

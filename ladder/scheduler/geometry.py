@@ -1,0 +1,88 @@
+"""How the K axis of a weight is cut: groups are padded so that each starts on an mma step.
+
+``K`` elements in groups of ``g`` become ``groups`` spans of ``padded_group`` elements, and those together are rounded up
+to whole *blocks* of ``block_k``: the unit that a kernel loads at once.
+
+    [K=200, g=100] --pad each group--> [2, 128] --pad to blocks--> [256]
+
+A padded position holds a code of small magnitude and meets a zero activation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: smallest span of K that one mma consumes (m16n8k16)
+STEP_K = 16
+
+#: block that a kernel loads at once, unless a group or an atom asks for another
+DEFAULT_BLOCK_K = 128
+
+
+def round_up(value: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is not below ``value``."""
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True, slots=True)
+class KGeometry:
+    """The cut of K into groups and blocks, in elements.
+
+    Attributes:
+        k: logical extent.
+        group: elements of a group along K (``k`` for one group).
+        atom_k: extent of a decode atom.
+        padded_group: extent of a group after padding; divides ``block_k`` or is a multiple of it.
+        block_k: unit of loading, a multiple of ``atom_k``.
+    """
+
+    k: int
+    group: int
+    atom_k: int
+    padded_group: int
+    block_k: int
+
+    @classmethod
+    def of(cls, k: int, group: int | None, atom_k: int) -> KGeometry:
+        """Cut ``k`` for groups of ``group`` elements (None: one group) and atoms of ``atom_k``."""
+        block = max(DEFAULT_BLOCK_K, atom_k)
+        if group is None or group >= k:
+            return cls(k, k, atom_k, round_up(k, block), block)
+        padded = STEP_K
+        while padded < min(group, atom_k):
+            padded *= 2
+        if padded < group:
+            padded = round_up(group, atom_k)
+        while padded % block and block % padded:
+            block //= 2
+        return cls(k, group, atom_k, padded, block)
+
+    @property
+    def groups(self) -> int:
+        """Groups along K, the last of which may be short."""
+        return -(-self.k // self.group)
+
+    @property
+    def padded_k(self) -> int:
+        """Extent of K after padding groups and blocks."""
+        return round_up(self.groups * self.padded_group, self.block_k)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks along K."""
+        return self.padded_k // self.block_k
+
+    @property
+    def padded_groups(self) -> int:
+        """Groups that the packed metadata hold, counting those that only pad the last block."""
+        return -(-self.padded_k // self.padded_group)
+
+    @property
+    def groups_per_block(self) -> int:
+        """Groups that one block touches."""
+        return max(1, self.block_k // self.padded_group)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Whether a padded position below ``k`` is the logical one (no padding inside)."""
+        return self.groups == 1 or self.padded_group == self.group

@@ -1,0 +1,314 @@
+"""Packing: how a quantised weight lies in memory, as a value of its own.
+
+A packing is chosen from (weight type, compute type, device features, N, K) before any plan; every plan of an operator
+reads the same bytes. It is the inverse of what the consuming fragment and the decode program want:
+
+* ``weight`` uint32 ``[row_tiles, atoms, 32 * words]``: one *atom* is 16 rows x ``atom_k`` columns as a warp decodes it.
+  Inside an atom, word ``w`` of lane ``l`` stands in vectors of 4, 2 or 1 words, ``[vector][lane][word]``, so that a lane
+  reads its words with the widest aligned loads and a warp reads consecutive bytes.
+* ``scales`` and ``zeros`` ``[row_tiles, groups, 16]``: the rows of a tile as (g, half) with row = g + 8*half, so that one
+  load brings both rows that a lane's accumulators hold.
+* ``global_scale`` float32 ``[1]`` where the type has a second-level scale.
+
+Rows are padded to 16, columns as :mod:`ladder.scheduler.geometry` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.decode.program import DecodeProgram
+from ladder.decode.reference import pack_atom, unpack_atom
+from ladder.errors import PackingError
+from ladder.graph.matmul import MatMul, WeightType
+from ladder.scheduler.geometry import KGeometry, round_up
+from ladder.ttype import GroupedType, Quantized, TType, scale_dtype
+
+#: rows of a tile: the M extent of mma.m16n8k16
+TILE_ROWS = 16
+
+#: raised whenever the same weights would get other bytes
+PACKING_VERSION = 1
+
+#: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
+METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)
+
+
+def vector_widths(words: int) -> tuple[int, ...]:
+    """Split the words of a lane into load vectors of 4, 2 and 1 words, widest first."""
+    widths: list[int] = []
+    for width in (4, 2, 1):
+        widths += [width] * (words // width)
+        words %= width
+    return tuple(widths)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """See the module's docstring.
+
+    Attributes:
+        weight: the number format.
+        n: rows (output channels) of the weight.
+        k: columns.
+        program: how one atom is decoded; its slots say where each bit lies.
+        version: :data:`PACKING_VERSION` when it was made.
+    """
+
+    weight: WeightType
+    n: int
+    k: int
+    program: DecodeProgram
+    version: int = PACKING_VERSION
+
+    @property
+    def element(self) -> TType:
+        return self.weight.element if isinstance(self.weight, GroupedType) else self.weight
+
+    @property
+    def grouped(self) -> GroupedType | None:
+        return self.weight if isinstance(self.weight, GroupedType) else None
+
+    @cached_property
+    def geometry(self) -> KGeometry:
+        """How K is cut into groups and blocks."""
+        group = self.grouped.group[1] if self.grouped is not None else None
+        return KGeometry.of(self.k, group, self.program.atom_k)
+
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of 16 rows."""
+        return round_up(self.n, TILE_ROWS) // TILE_ROWS
+
+    @property
+    def atoms(self) -> int:
+        """Atoms along K."""
+        return self.geometry.padded_k // self.program.atom_k
+
+    @property
+    def scale_dtype(self) -> np.dtype[Any] | None:
+        """dtype of the packed scales, or None where the type has none."""
+        if self.grouped is None or self.grouped.scale is None:
+            return None
+        return scale_dtype(self.grouped.scale)
+
+    @cached_property
+    def zero_dtype(self) -> np.dtype[Any] | None:
+        """dtype of the packed zeros: integer zeros become the value of their code, in float16 where that is exact."""
+        if self.grouped is None or self.grouped.zero is None:
+            return None
+        if self.grouped.zero != "integer":
+            return self.scale_dtype
+        values = self.element.values
+        finite = values[np.isfinite(values)]
+        exact = bool(np.all(finite.astype(np.float16).astype(np.float64) == finite))
+        return np.dtype(np.float16 if exact else np.float32)
+
+    @property
+    def has_global_scale(self) -> bool:
+        return self.grouped is not None and self.grouped.second is not None
+
+    @property
+    def atom_words(self) -> int:
+        """32-bit words of an atom, all lanes together."""
+        return 32 * self.program.words
+
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Name -> (shape, dtype name) of every packed array."""
+        arrays: dict[str, tuple[tuple[int, ...], str]] = {
+            "weight": ((self.row_tiles, self.atoms, self.atom_words), "uint32")
+        }
+        metadata = (self.row_tiles, self.geometry.padded_groups, TILE_ROWS)
+        if self.scale_dtype is not None:
+            arrays["scales"] = (metadata, self.scale_dtype.name)
+        if self.zero_dtype is not None:
+            arrays["zeros"] = (metadata, self.zero_dtype.name)
+        if self.has_global_scale:
+            arrays["global_scale"] = ((1,), "float32")
+        return arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all packed arrays."""
+        return sum(
+            int(np.prod(shape)) * np.dtype(_numpy_dtype(name)).itemsize
+            for shape, name in self.shapes().values()
+        )
+
+    # -- packing ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _word_order(self) -> NDArray[np.intp]:
+        """Position in an atom's memory -> flat index into ``[words, 32]``."""
+        order: list[NDArray[np.intp]] = []
+        first = 0
+        lanes = np.arange(32)
+        for width in vector_widths(self.program.words):
+            words = first + np.arange(width)
+            order.append((words[None, :] * 32 + lanes[:, None]).reshape(-1))
+            first += width
+        return np.concatenate(order)
+
+    @cached_property
+    def pad_code(self) -> int:
+        """Code that stands where no weight is: the defined one of smallest magnitude."""
+        magnitude = np.abs(self.element.values)
+        magnitude[~np.isfinite(magnitude)] = np.inf
+        magnitude[list(self.program.undefined)] = np.inf
+        return int(np.argmin(magnitude))
+
+    def pack(self, weights: Quantized) -> dict[str, NDArray[Any]]:
+        """Pack quantised weights ``[n, k]`` into the arrays of :meth:`shapes`.
+
+        Raises:
+            PackingError: the weights have another type or shape, or hold codes that this packing's decode cannot carry.
+        """
+        self._check(weights)
+        tiles, atom_k = self.row_tiles, self.program.atom_k
+        codes = np.full((tiles * TILE_ROWS, self.geometry.padded_k), self.pad_code, np.uint8)
+        codes[: self.n] = self._pad_groups(weights.codes, self.pad_code)
+        packed = np.empty((tiles, self.atoms, self.atom_words), np.uint32)
+        per_tile = codes.reshape(tiles, TILE_ROWS, self.atoms, atom_k)
+        chunk = max(1, (1 << 22) // (TILE_ROWS * self.geometry.padded_k))
+        for first in range(0, tiles, chunk):
+            atoms = per_tile[first : first + chunk].transpose(0, 2, 1, 3)
+            words = pack_atom(self.program, np.ascontiguousarray(atoms))
+            packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[..., self._word_order]
+        arrays: dict[str, NDArray[Any]] = {"weight": packed}
+        if self.scale_dtype is not None:
+            arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype, "scales")
+        if self.zero_dtype is not None:
+            arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype, "zeros")
+        if self.has_global_scale:
+            arrays["global_scale"] = np.asarray([weights.global_scale], np.float32)
+        return arrays
+
+    def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> Quantized:
+        """The inverse of :meth:`pack`: ``unpack(pack(q)) == q``."""
+        for name, (shape, dtype) in self.shapes().items():
+            found = arrays.get(name)
+            if found is None or found.shape != shape or found.dtype.name != dtype:
+                what = "missing" if found is None else f"{found.dtype.name}{list(found.shape)}"
+                raise PackingError(f"packed {name} is {what}, expected {dtype}{list(shape)}", at=self)
+        words = np.empty((self.row_tiles, self.atoms, self.atom_words), np.uint32)
+        words[..., self._word_order] = arrays["weight"]
+        atoms = unpack_atom(
+            self.program, words.reshape(self.row_tiles, self.atoms, self.program.words, 32)
+        )
+        codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[: self.n]
+        fields: dict[str, Any] = {"codes": self._drop_padding(codes)}
+        if self.scale_dtype is not None:
+            fields["scales"] = self._unpack_metadata(arrays["scales"])
+        if self.zero_dtype is not None:
+            fields["zeros"] = self._zero_codes(self._unpack_metadata(arrays["zeros"]))
+        if self.has_global_scale:
+            fields["global_scale"] = float(arrays["global_scale"][0])
+        return Quantized(self.weight, **fields)
+
+    def _check(self, weights: Quantized) -> None:
+        if weights.type != self.weight:
+            raise PackingError(f"weights are {weights.type}, the packing is for {self.weight}", at=self)
+        if weights.shape != (self.n, self.k):
+            raise PackingError(
+                f"weights are {list(weights.shape)}, the packing is for {[self.n, self.k]}",
+                at=self,
+                hint="weights are [n, k]: output channels first",
+            )
+        for code in self.program.undefined:
+            hits = np.argwhere(weights.codes == code)
+            if len(hits):
+                raise PackingError(
+                    f"code {code} ({self.element.values[code]}) occurs {len(hits)} times, first at {hits[0].tolist()}",
+                    at=f"{self.element} decoded by {self.program.form} to {self.program.compute}",
+                    hint="this decode form cannot carry that code; replace such weights before packing",
+                )
+
+    def _pad_groups(self, codes: NDArray[np.uint8], fill: int) -> NDArray[np.uint8]:
+        """Codes ``[n, k]`` -> ``[n, padded_k]``: every group padded, then the last block."""
+        cut = self.geometry
+        spread = np.full((codes.shape[0], cut.padded_k), fill, np.uint8)
+        if cut.is_contiguous:
+            spread[:, : cut.k] = codes
+            return spread
+        for index in range(cut.groups):
+            part = codes[:, index * cut.group : (index + 1) * cut.group]
+            start = index * cut.padded_group
+            spread[:, start : start + part.shape[1]] = part
+        return spread
+
+    def _drop_padding(self, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        cut = self.geometry
+        if cut.is_contiguous:
+            return np.ascontiguousarray(codes[:, : cut.k])
+        kept = codes[:, : cut.groups * cut.padded_group]
+        kept = kept.reshape(len(codes), cut.groups, cut.padded_group)[:, :, : cut.group]
+        return np.ascontiguousarray(kept.reshape(len(codes), -1)[:, : cut.k])
+
+    def _pack_metadata(
+        self, values: NDArray[Any], dtype: np.dtype[Any], name: str
+    ) -> NDArray[Any]:
+        """Per-group values ``[ceil(n/rows), groups]`` -> ``[row_tiles, padded_groups, 16]``; padding is 0 or its smallest value."""
+        assert self.grouped is not None
+        rows = self.grouped.group[0] or self.n
+        per_row = np.repeat(np.asarray(values), rows, axis=0)[: self.n]
+        fill = np.zeros((), np.uint8).view(dtype) if dtype.itemsize == 1 else np.zeros((), dtype)
+        shape = (self.row_tiles * TILE_ROWS, self.geometry.padded_groups)
+        full = np.full(shape, fill, dtype)
+        full[: self.n, : self.geometry.groups] = per_row.astype(dtype)
+        tiled = full.reshape(self.row_tiles, TILE_ROWS, -1)[:, METADATA_ROWS]
+        return np.ascontiguousarray(tiled.transpose(0, 2, 1))
+
+    def _unpack_metadata(self, packed: NDArray[Any]) -> NDArray[Any]:
+        assert self.grouped is not None
+        rows = np.empty((self.row_tiles, TILE_ROWS, packed.shape[1]), packed.dtype)
+        rows[:, METADATA_ROWS] = packed.transpose(0, 2, 1)
+        per_row = rows.reshape(-1, packed.shape[1])[: self.n, : self.geometry.groups]
+        return np.ascontiguousarray(per_row[:: self.grouped.group[0] or self.n])
+
+    def _zero_values(self, weights: Quantized) -> NDArray[Any]:
+        assert self.grouped is not None and weights.zeros is not None
+        if self.grouped.zero == "integer":
+            return self.element.values[weights.zeros]
+        return weights.zeros
+
+    def _zero_codes(self, zeros: NDArray[Any]) -> NDArray[Any]:
+        assert self.grouped is not None
+        if self.grouped.zero != "integer":
+            return zeros
+        values = self.element.values
+        order = np.argsort(values, kind="stable")
+        order = order[: int(np.isfinite(values).sum())]
+        place = np.searchsorted(values[order], zeros.astype(np.float64))
+        return order[place].astype(np.uint8)
+
+    def __str__(self) -> str:
+        cut, program = self.geometry, self.program
+        lines = [
+            f"packing v{self.version} of {self.weight}[{self.n}, {self.k}] for {program.compute}",
+            f"  atom     16 x {program.atom_k}, {program.words} words a lane, {program.form}",
+            f"  k        {cut.groups} groups of {cut.group} padded to {cut.padded_group},"
+            f" {cut.blocks} blocks of {cut.block_k}",
+        ]
+        for name, (shape, dtype) in self.shapes().items():
+            lines.append(f"  {name:<8} {dtype}{list(shape)}")
+        return "\n".join(lines)
+
+
+def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
+    """The packing of an operator's weight on devices with the given features."""
+    from ladder.decode import derive
+
+    program = derive(op.element, op.activation.name, features=features)
+    return Packing(op.weight, op.n, op.k, program)
+
+
+def _numpy_dtype(name: str) -> Any:
+    import ml_dtypes
+
+    return getattr(ml_dtypes, name, None) or np.dtype(name)

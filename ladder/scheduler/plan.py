@@ -1,0 +1,245 @@
+"""The plan: every decision about a kernel, as one frozen value.
+
+A plan says what lies where and what happens between two levels: Transform-Load of weights, metadata and activations,
+one Compute, Transform-Store of the output. Lowering obeys it; two equal plans give equal source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ladder.errors import PlanError
+from ladder.graph.matmul import MatMul
+from ladder.scheduler.packing import TILE_ROWS, Packing
+from ladder.scheduler.stage import (
+    CHUNK_BYTES,
+    AddBias,
+    Decode,
+    EpilogueStage,
+    GlobalScale,
+    GroupScale,
+    LoadRing,
+    Multiply,
+    Reduce,
+    Stage,
+    Store,
+)
+from ladder.ttile import Device
+
+#: tokens of one mma tile: the N extent of m16n8k16
+TILE_TOKENS = 8
+
+PLACEMENTS = ("register", "shared")
+ACCESSES = ("vector", "scalar")
+LAUNCHES = ("plain", "pdl")
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a CTA's work is shared among its warps.
+
+    Attributes:
+        warps_k: K slices; each has a ring of its own, their sums are added at the end.
+        warps_n: warps along the output channels.
+        warps_m: warps along the tokens.
+        row_tiles: 16-channel tiles of one warp.
+        token_tiles: 8-token tiles of one warp.
+    """
+
+    warps_k: int
+    warps_n: int
+    warps_m: int
+    row_tiles: int
+    token_tiles: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps_k * self.warps_n * self.warps_m
+
+    @property
+    def ring_warps(self) -> int:
+        """Warps that share one ring."""
+        return self.warps_n * self.warps_m
+
+    @property
+    def tile_rows(self) -> int:
+        """16-channel tiles of the CTA."""
+        return self.warps_n * self.row_tiles
+
+    @property
+    def channels(self) -> int:
+        """Output channels of the CTA."""
+        return self.tile_rows * TILE_ROWS
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the CTA."""
+        return self.warps_m * self.token_tiles * TILE_TOKENS
+
+    def __str__(self) -> str:
+        return (
+            f"{self.channels} channels x {self.tokens} tokens, warps k{self.warps_k} n{self.warps_n}"
+            f" m{self.warps_m}, {self.row_tiles} x {self.token_tiles} tiles a warp"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One kernel's decisions; see the module's docstring.
+
+    Attributes:
+        op: what is computed.
+        device: for which device.
+        packing: how the weight lies in memory.
+        family: "skinny" or "ring", the arrangement that the stages follow.
+        tiling: the work of a CTA and its warps.
+        depth: slots of a load ring.
+        convert: where codes become compute values, "register" or "shared".
+        access: how activations are read, "vector" or "scalar".
+        m_range: least and largest M that the kernel takes (None: no upper limit).
+        launch: "plain" or "pdl" (programmatic dependent launch).
+        epilogue: steps between the sums and the store.
+    """
+
+    op: MatMul
+    device: Device
+    packing: Packing
+    family: str
+    tiling: Tiling
+    depth: int
+    convert: str = "register"
+    access: str = "vector"
+    m_range: tuple[int, int | None] = (0, None)
+    launch: str = "plain"
+    epilogue: tuple[EpilogueStage, ...] = field(default=())
+
+    # -- sizes ------------------------------------------------------------------------------------------------
+
+    @property
+    def rows_loaded(self) -> int:
+        """Activation rows of one slot: the CTA's tokens, or fewer when M cannot be larger."""
+        most = self.m_range[1]
+        return self.tiling.tokens if most is None else max(1, min(self.tiling.tokens, most))
+
+    @property
+    def atoms_per_block(self) -> int:
+        return self.packing.geometry.block_k // self.packing.program.atom_k
+
+    @property
+    def flushes_per_block(self) -> int:
+        """Group flushes per block; 0 when the whole K is one group."""
+        cut = self.packing.geometry
+        return 0 if cut.groups == 1 else cut.groups_per_block
+
+    @property
+    def sums(self) -> int:
+        """Sets of activation sums: one when betas agree over the classes, else one a class; 0 when nothing needs them."""
+        if self.packing.zero_dtype is None and not self.packing.program.defers_zero:
+            return 0
+        return len({tuple(a.beta for a in pair) for pair in self.packing.program.affine})
+
+    @property
+    def channel_tiles(self) -> int:
+        """CTAs along the output channels."""
+        return -(-self.packing.row_tiles // self.tiling.tile_rows)
+
+    # -- stages -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in the order in which a block of K meets them."""
+        tiling, packing = self.tiling, self.packing
+        block, program = packing.geometry.block_k, packing.program
+        groups = packing.geometry.groups_per_block
+        tile = tiling.row_tiles * tiling.token_tiles * 4
+
+        def metadata(itemsize: int) -> int:
+            return tiling.tile_rows * groups * TILE_ROWS * itemsize
+
+        scales, zeros = packing.scale_dtype, packing.zero_dtype
+        ring = LoadRing(
+            rings=tiling.warps_k,
+            slots=self.depth,
+            warps=tiling.ring_warps,
+            weight_bytes=tiling.tile_rows * self.atoms_per_block * 4 * packing.atom_words,
+            activation_bytes=self.rows_loaded * block * 2,
+            scale_bytes=metadata(scales.itemsize) if scales is not None else 0,
+            zero_bytes=metadata(zeros.itemsize) if zeros is not None else 0,
+            access=self.access,
+        )
+        decode = Decode(
+            program=program,
+            placement=self.convert,
+            atoms=tiling.row_tiles * self.atoms_per_block,
+            scratch_bytes=(
+                tiling.warps_k * tiling.channels * block * 2 if self.convert == "shared" else 0
+            ),
+        )
+        return (
+            ring,
+            decode,
+            Multiply(
+                instruction=f"mma.m16n8k16.{self.op.activation.name}",
+                row_tiles=tiling.row_tiles,
+                token_tiles=tiling.token_tiles,
+                classes=program.classes,
+                sums=self.sums,
+            ),
+            GroupScale(accumulators=tile, per_block=self.flushes_per_block),
+            Reduce(slices=tiling.warps_k, tile_bytes=tiling.channels * tiling.tokens * 4),
+            *self.epilogue,
+            Store(out=self.op.out.name),
+        )
+
+    @property
+    def load_ring(self) -> LoadRing:
+        """The plan's load stage."""
+        ring = self.stages[0]
+        assert isinstance(ring, LoadRing)
+        return ring
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, in bytes; the reduction reuses the ring's memory."""
+        reused = max((s.reused_bytes for s in self.stages if isinstance(s, Reduce)), default=0)
+        ring = self.load_ring.shared_bytes
+        return sum(s.shared_bytes for s in self.stages) - ring + max(ring, reused)
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread, estimated."""
+        return 24 + sum(stage.registers for stage in self.stages)
+
+    def with_(self, **decisions: Any) -> Plan:
+        """A copy with some decisions fixed by hand, checked again.
+
+        Raises:
+            PlanError: a decision is unknown or makes the plan illegal.
+        """
+        from ladder.scheduler.verify import verify
+
+        unknown = sorted(set(decisions) - set(self.__dataclass_fields__))
+        if unknown:
+            raise PlanError(
+                f"a plan has no decision {', '.join(unknown)}",
+                at="Plan.with_",
+                hint=f"decisions: {', '.join(self.__dataclass_fields__)}",
+            )
+        plan = replace(self, **decisions)
+        verify(plan)
+        return plan
+
+
+def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:
+    """The epilogue that an operator asks for."""
+    steps: list[EpilogueStage] = []
+    if packing.has_global_scale:
+        steps.append(GlobalScale())
+    if op.bias:
+        steps.append(AddBias())
+    return tuple(steps)
+
+
+__all__ = ["CHUNK_BYTES", "Plan", "Tiling", "default_epilogue"]

@@ -1,0 +1,245 @@
+"""Stages: what a kernel is assembled from, each a frozen value that says what it needs.
+
+The plan lists its stages; the checker adds up their shared memory and registers, the cost model their work, the emitter
+of :mod:`ladder.codegen.stages` turns each into TensorIR. A stage added from outside the package is one such value and one
+registered emitter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.decode.program import DecodeProgram
+
+#: bytes that one cp.async copies (PTX ISA cp.async: 4, 8 or 16; only 16 bypasses L1)
+CHUNK_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Base of all stages. Costs are per CTA (shared memory) or per thread (registers)."""
+
+    name: ClassVar[str] = "stage"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in bytes that the stage holds."""
+        return 0
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers per thread that the stage keeps alive (an estimate)."""
+        return 0
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return ""
+
+
+@dataclass(frozen=True)
+class LoadRing(Stage):
+    """Transform-Load global -> shared: rings of slots, each filled by ``cp.async`` with one block of K.
+
+    A ring belongs to the warps that share a K slice: one warp in the skinny family (no CTA barrier in the main loop), all
+    warps of the slice in the ring family.
+
+    Attributes:
+        rings: K slices of the CTA.
+        slots: slots of one ring; ``slots - 1`` blocks are in flight.
+        warps: warps that share a ring.
+        weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
+        access: "vector" (16-byte copies of activations) or "scalar" (any stride and alignment).
+    """
+
+    name: ClassVar[str] = "load ring"
+    rings: int
+    slots: int
+    warps: int
+    weight_bytes: int
+    activation_bytes: int
+    scale_bytes: int
+    zero_bytes: int
+    access: str
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of one slot: weights, activations, scales, zeros, each at a multiple of 128."""
+        parts = (self.weight_bytes, self.activation_bytes, self.scale_bytes, self.zero_bytes)
+        return sum(-(-part // 128) * 128 for part in parts)
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.rings * self.slots * self.slot_bytes
+
+    @property
+    def registers(self) -> int:
+        return 24
+
+    def describe(self) -> str:
+        return (
+            f"{self.rings} x {self.slots} slots of {self.slot_bytes} B, {self.warps} warps a ring,"
+            f" {self.access} activations"
+        )
+
+
+@dataclass(frozen=True)
+class Decode(Stage):
+    """Convert packed words to lane values: in registers, or through shared memory.
+
+    Attributes:
+        program: the decode program.
+        placement: "register" or "shared".
+        atoms: atoms that one warp decodes per block.
+        scratch_bytes: shared memory for decoded weights ("shared" only), of the whole CTA.
+    """
+
+    name: ClassVar[str] = "decode"
+    program: DecodeProgram
+    placement: str
+    atoms: int
+    scratch_bytes: int
+
+    @property
+    def shared_bytes(self) -> int:
+        table = self.program.table
+        return self.scratch_bytes + (table.nbytes if table is not None else 0)
+
+    @property
+    def registers(self) -> int:
+        return self.program.words + 4 * self.program.steps
+
+    def describe(self) -> str:
+        pipes = ", ".join(f"{count:g} {pipe}" for pipe, count in self.program.pipes().items() if count)
+        return f"{self.program.form} in {self.placement}: {pipes or 'nothing'} per 8 codes"
+
+
+@dataclass(frozen=True)
+class Multiply(Stage):
+    """Compute: tensor-core products of decoded weight fragments with activation fragments.
+
+    Attributes:
+        instruction: name of the device's mma instruction.
+        row_tiles, token_tiles: 16-row weight tiles and 8-token tiles of one warp.
+        classes: accumulator sets that the decode program needs.
+        sums: sets of activation sums kept (0: no zero point is deferred).
+    """
+
+    name: ClassVar[str] = "multiply"
+    instruction: str
+    row_tiles: int
+    token_tiles: int
+    classes: int
+    sums: int
+
+    @property
+    def registers(self) -> int:
+        tile = self.row_tiles * self.token_tiles * 4
+        return tile * self.classes + self.sums * self.token_tiles * 4 + 4
+
+    def describe(self) -> str:
+        sums = f", {self.sums} activation sums" if self.sums else ""
+        return f"{self.instruction}, {self.row_tiles} x {self.token_tiles} tiles a warp, {self.classes} classes{sums}"
+
+
+@dataclass(frozen=True)
+class GroupScale(Stage):
+    """Apply deferred factors, zero points and group scales to the accumulators in float32.
+
+    Attributes:
+        accumulators: float32 totals per thread that are kept besides the group's own.
+        per_block: flushes per block of K (0: once, after the last block).
+    """
+
+    name: ClassVar[str] = "group scale"
+    accumulators: int
+    per_block: int
+
+    @property
+    def registers(self) -> int:
+        return self.accumulators + 4
+
+    def describe(self) -> str:
+        when = f"{self.per_block} flushes a block" if self.per_block else "once at the end"
+        return f"float32 on accumulators, {when}"
+
+
+@dataclass(frozen=True)
+class Reduce(Stage):
+    """Sum the K slices of a CTA through shared memory, in a fixed order; the ring's memory is reused.
+
+    Attributes:
+        slices: K slices.
+        tile_bytes: float32 bytes of one slice's output tile.
+    """
+
+    name: ClassVar[str] = "reduce"
+    slices: int
+    tile_bytes: int
+
+    @property
+    def reused_bytes(self) -> int:
+        """Bytes needed of the memory that the ring leaves free."""
+        return self.slices * self.tile_bytes
+
+    def describe(self) -> str:
+        return f"{self.slices} slices of {self.tile_bytes} B in shared memory"
+
+
+@dataclass(frozen=True)
+class EpilogueStage(Stage):
+    """A step on finished float32 outputs before they are cast and stored."""
+
+    def evaluate(
+        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """NumPy meaning: y ``[m, n]`` and the kernel's extra operands by role -> y."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class GlobalScale(EpilogueStage):
+    """Multiply by the second-level scale of the whole tensor."""
+
+    name: ClassVar[str] = "global scale"
+
+    def evaluate(
+        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        return y * operands["global_scale"][0]
+
+    def describe(self) -> str:
+        return "y *= global scale"
+
+
+@dataclass(frozen=True)
+class AddBias(EpilogueStage):
+    """Add ``bias[n]``."""
+
+    name: ClassVar[str] = "bias"
+
+    def evaluate(
+        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        return y + operands["bias"][None, :]
+
+    def describe(self) -> str:
+        return "y += bias[n]"
+
+
+@dataclass(frozen=True)
+class Store(Stage):
+    """Transform-Store: cast to the output type and write ``y[m, n]``, masked at the edges.
+
+    Attributes:
+        out: output type name.
+    """
+
+    name: ClassVar[str] = "store"
+    out: str
+
+    def describe(self) -> str:
+        return f"float32 -> {self.out}, y[m, n] masked at m and n"
