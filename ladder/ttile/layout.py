@@ -101,9 +101,7 @@ class Layout:
 
         ``name.i`` is bit i of an input; ``^`` joins bits that are xored; ``0`` is a constant zero bit.
         """
-        flat = {
-            f"{name}.{i}": _offsets(ins)[name] + i for name, width in ins for i in range(width)
-        }
+        flat = {f"{name}.{i}": _offsets(ins)[name] + i for name, width in ins for i in range(width)}
         images = [0] * _width(ins)
         for name, width in outs:
             terms = bits.get(name, "").split()

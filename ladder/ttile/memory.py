@@ -1,0 +1,38 @@
+"""Memory levels of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.errors import DeviceError
+from ladder.ttile.tile import Tile
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """One level of the hierarchy.
+
+    Attributes:
+        name: ``dram``, ``l2``, ``shared`` or ``register``.
+        nbytes: capacity; of the whole device for dram and l2, of one SM for shared and register.
+        bytes_per_second: rate at which the whole device reads it.
+        transaction: what one request moves; its dtype is the granularity.
+        measured: whether the rate was measured, or is published or derived.
+    """
+
+    name: str
+    nbytes: int
+    bytes_per_second: float
+    transaction: Tile
+    measured: bool = False
+
+    def __post_init__(self) -> None:
+        if self.nbytes <= 0 or self.bytes_per_second <= 0:
+            raise DeviceError(
+                f"level {self.name} needs a positive size and rate",
+                at=f"{self.nbytes} B, {self.bytes_per_second} B/s",
+            )
+
+    def __str__(self) -> str:
+        how = "measured" if self.measured else "published"
+        return f"{self.name}: {self.nbytes} B, {self.bytes_per_second / 1e12:.3g} TB/s ({how})"
