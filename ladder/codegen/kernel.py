@@ -120,10 +120,8 @@ class Launch:
             ("block", self.block),
             ("cluster", self.cluster),
         ):
-            if extents is None:
-                continue
-            if len(extents) != 3 or any(isinstance(e, int) and e < 1 for e in extents):
-                raise LaunchError(f"{name} is {extents}", at="Launch", hint="three extents >= 1")
+            if extents is not None and any(isinstance(e, int) and e < 1 for e in extents):
+                raise LaunchError(f"{name} is {extents}", at="Launch", hint="extents are >= 1")
         threads = self.block[0] * self.block[1] * self.block[2]
         if threads > 1024:
             raise LaunchError(f"a block of {threads} threads", at="Launch", hint="at most 1024")

@@ -8,7 +8,6 @@ needs a feature which the target lacks is an error of the build. Nothing here ne
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import importlib.util
 import re
@@ -21,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from ladder.codegen.nvrtc_headers import SHIM, with_tensor_map
 from ladder.errors import ToolchainError
@@ -220,7 +219,9 @@ def _probe_nvcc(settings: Settings) -> Toolchain | str:
 
 
 def _nvrtc() -> ModuleType:
-    return importlib.import_module("cuda.bindings.nvrtc")
+    from cuda.bindings import nvrtc
+
+    return cast("ModuleType", nvrtc)
 
 
 def _wheel_version(name: str) -> str:
