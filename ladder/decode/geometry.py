@@ -1,0 +1,58 @@
+"""How many words and steps an atom has for each width of code, and which code sits where in the fragment.
+
+>>> STEPS[4], WORDS[4]
+(4, 4)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+LANES = 32
+ROWS = 16
+STEP_K = 16
+#: fragment registers of one m16n8k16 step and codes in one register
+REGISTERS = 4
+HALVES = 2
+
+#: k16 steps of an atom by code width; the words below come out whole and without a wasted bit
+STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2}
+#: 32-bit words per lane and atom by code width
+WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
+
+WIDTHS = tuple(STEPS)
+
+
+def words_per_period(bits: int, lane_bits: int) -> int:
+    """Words after which left-over bits of ``lane_bits``-wide lanes have filled whole codes again.
+
+    A lane of 16 bits holds five 3-bit codes and one bit more; three words give one further code: the period is 3.
+    """
+    left = lane_bits % bits
+    return bits // gcd(bits, left) if left else 1
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentIndex:
+    """Element coordinates of an atom's fragment: ``row`` and ``k``, both ``[32 lanes, steps, 4, 2]``."""
+
+    row: npt.NDArray[np.intp]
+    k: npt.NDArray[np.intp]
+
+
+@lru_cache(maxsize=None)
+def fragment_index(steps: int) -> FragmentIndex:
+    """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16", A in .f16/.bf16)."""
+    lane, step, register, half = np.meshgrid(
+        np.arange(LANES), np.arange(steps), np.arange(REGISTERS), np.arange(HALVES), indexing="ij"
+    )
+    row = lane // 4 + 8 * (register & 1)
+    k = STEP_K * step + 2 * (lane % 4) + 8 * (register >> 1) + half
+    row.flags.writeable = False
+    k.flags.writeable = False
+    return FragmentIndex(row, k)

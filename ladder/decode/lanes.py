@@ -1,0 +1,112 @@
+"""The two 16-bit lane formats, exactly: the value of each pattern, and rounding to nearest even.
+
+Everything is float64, which holds every float16 and bfloat16 value, and every product of two of them, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+Words = npt.NDArray[np.uint32]
+
+#: PTX ISA: a NaN result of fma.f16x2 / fma.bf16x2 has this pattern
+CANONICAL_NAN = 0x7FFF
+
+
+@dataclass(frozen=True)
+class LaneFormat:
+    """An IEEE-like 16-bit format: 1 sign bit, ``exponent`` bits, ``mantissa`` bits, subnormals kept."""
+
+    name: str
+    short: str
+    exponent: int
+    mantissa: int
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.exponent - 1)) - 1
+
+    @property
+    def max(self) -> float:
+        """Largest finite value."""
+        return float((2 - 2.0**-self.mantissa) * 2.0**self.bias)
+
+    @cached_property
+    def table(self) -> FloatArray:
+        """``float64[65536]``: the value of each pattern."""
+        pattern = np.arange(1 << 16)
+        top = (1 << self.exponent) - 1
+        e = (pattern >> self.mantissa) & top
+        m = (pattern & ((1 << self.mantissa) - 1)).astype(np.float64)
+        normal = np.ldexp(m + (1 << self.mantissa), np.maximum(e, 1) - self.bias - self.mantissa)
+        small = np.ldexp(m, 1 - self.bias - self.mantissa)
+        value = np.where(e == 0, small, normal)
+        value = np.where(e == top, np.where(m == 0, np.inf, np.nan), value)
+        value = np.where(pattern >> 15 == 1, -value, value)
+        value.flags.writeable = False
+        return value
+
+    def values(self, patterns: npt.NDArray[np.unsignedinteger]) -> FloatArray:
+        """The values of 16-bit patterns, same shape."""
+        return self.table[patterns & np.uint32(0xFFFF)]
+
+    def round(self, x: FloatArray) -> FloatArray:
+        """Nearest value of the format, ties to even, overflow to infinity. float64 in and out, same shape."""
+        finite = np.where(np.isfinite(x), x, 0.0)
+        _, e = np.frexp(finite)
+        quantum = np.ldexp(1.0, np.maximum(e - 1, 1 - self.bias) - self.mantissa)
+        y = np.rint(finite / quantum) * quantum
+        y = np.where(np.abs(y) > self.max, np.copysign(np.inf, y), np.copysign(y, finite))
+        return np.where(np.isfinite(x), y, x)
+
+    def patterns(self, x: FloatArray) -> Words:
+        """Bits of values that the format holds exactly (NaN becomes the canonical NaN). Same shape."""
+        finite = np.where(np.isfinite(x), x, 0.0)
+        _, e = np.frexp(finite)
+        e = np.maximum(e - 1, 1 - self.bias)
+        m = np.abs(np.ldexp(finite, self.mantissa - e)).astype(np.int64)
+        magnitude = np.where(m >> self.mantissa == 0, m, m + ((e + self.bias - 1) << self.mantissa))
+        magnitude = np.where(np.isinf(x), ((1 << self.exponent) - 1) << self.mantissa, magnitude)
+        bits = magnitude | (np.signbit(x).astype(np.int64) << 15)
+        return np.where(np.isnan(x), CANONICAL_NAN, bits).astype(np.uint32)
+
+    def holds(self, x: Fraction) -> bool:
+        """Whether ``x`` is a value of the format."""
+        as_float = float(x)
+        if Fraction(as_float) != x:
+            return False
+        return float(self.round(np.float64(as_float))) == as_float
+
+    def pattern(self, x: Fraction | float) -> int:
+        """Bits of one value that the format holds exactly."""
+        return int(self.patterns(np.float64(float(x))))
+
+
+FLOAT16 = LaneFormat("float16", "f16", exponent=5, mantissa=10)
+BFLOAT16 = LaneFormat("bfloat16", "bf16", exponent=8, mantissa=7)
+
+#: by the names of compute types, and by the short names that operations carry
+LANE_FORMATS = {f.name: f for f in (FLOAT16, BFLOAT16)}
+SHORT_FORMATS = {f.short: f for f in (FLOAT16, BFLOAT16)}
+
+
+def small_float_table(exponent: int, mantissa: int, *, finite: bool) -> FloatArray:
+    """``float64[256]``: the values of an 8-bit float; ``finite`` formats (e4m3fn) spend only the all-ones code on NaN."""
+    code = np.arange(256)
+    bias = (1 << (exponent - 1)) - 1
+    top = (1 << exponent) - 1
+    e = (code >> mantissa) & top
+    m = (code & ((1 << mantissa) - 1)).astype(np.float64)
+    significand = np.where(e == 0, m, m + (1 << mantissa))
+    value = np.ldexp(significand, np.maximum(e, 1) - bias - mantissa)
+    if finite:
+        value = np.where((e == top) & (m == (1 << mantissa) - 1), np.nan, value)
+    else:
+        value = np.where(e == top, np.where(m == 0, np.inf, np.nan), value)
+    return np.where(code >> 7 == 1, -value, value)

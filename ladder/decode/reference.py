@@ -1,0 +1,114 @@
+"""Codes of an atom to packed words and back, and the decoded values, all by the program's own description.
+
+``pack_atom`` and ``unpack_atom`` are inverse bijections between ``codes[16, atom_k]`` and ``words[words, 32]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from ladder.decode.geometry import LANES, ROWS, fragment_index
+from ladder.decode.lanes import LANE_FORMATS, FloatArray, Words
+from ladder.decode.machine import fragments
+from ladder.decode.program import DecodeProgram
+from ladder.errors import PackingError
+
+Codes = npt.NDArray[np.uint8]
+Index = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Slots as arrays. ``position[code, bit]`` is where a stored bit lies; ``code[word, bit]`` and ``bit[word, bit]`` the inverse.
+    Codes are numbered ``(step*4 + register)*2 + half``."""
+
+    position: Index
+    code: Index
+    bit: Index
+    relabel: Codes
+    restore: Codes
+
+
+@lru_cache(maxsize=256)
+def _places(program: DecodeProgram) -> _Places:
+    slots = [slot for step in program.slots for pair in step for slot in pair]
+    position = np.array([slot.bits for slot in slots], np.intp)
+    inverse = np.full((program.words * 32, 2), -1, np.intp)
+    for number, bits in enumerate(position):
+        for i, p in enumerate(bits):
+            inverse[p] = number, i
+    if (inverse < 0).any():
+        raise PackingError("some bit of the packed words holds no code", at=program.element, hint="prove the program first")
+    tables = np.array(program.relabels, np.uint8)
+    relabel = tables[[slot.relabel for slot in slots]]
+    restore = np.argsort(tables, axis=1).astype(np.uint8)[[slot.relabel for slot in slots]]
+    inverse = inverse.reshape(program.words, 32, 2)
+    return _Places(position, inverse[..., 0], inverse[..., 1], relabel, restore)
+
+
+def _check(array: npt.NDArray[np.generic], shape: tuple[int, int], what: str) -> None:
+    if array.shape[-2:] != shape:
+        raise PackingError(f"an atom's {what} are [..., {shape[0]}, {shape[1]}], not {array.shape}", at=what)
+
+
+def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
+    """Codes ``uint8[..., 16, atom_k]`` to words ``uint32[..., words, 32]`` (word w of lane l at ``[w, l]``).
+
+    Raises:
+        PackingError: another shape, or a code that does not fit the type's width.
+    """
+    _check(codes, (ROWS, program.atom_k), "codes")
+    if codes.size and int(codes.max()) >> program.bits:
+        raise PackingError(
+            f"code {int(codes.max())} does not fit {program.bits} bits", at=program.element, hint="codes are 0 .. 2**bits-1"
+        )
+    where = _places(program)
+    index = fragment_index(program.steps)
+    fragment = codes[..., index.row, index.k].reshape(*codes.shape[:-2], LANES, -1)
+    stored = where.relabel[np.arange(fragment.shape[-1]), fragment]
+    words = np.zeros((*codes.shape[:-2], LANES, program.words), np.uint32)
+    for bit in range(32):
+        source = stored[..., where.code[:, bit]] >> where.bit[:, bit].astype(np.uint8) & 1
+        words |= source.astype(np.uint32) << np.uint32(bit)
+    return np.ascontiguousarray(np.swapaxes(words, -1, -2))
+
+
+def unpack_atom(program: DecodeProgram, words: Words) -> Codes:
+    """Inverse of :func:`pack_atom`: ``uint32[..., words, 32]`` to ``uint8[..., 16, atom_k]``."""
+    _check(words, (program.words, LANES), "words")
+    where = _places(program)
+    by_lane = np.swapaxes(words, -1, -2)
+    stored = np.zeros((*by_lane.shape[:-1], len(where.position)), np.uint8)
+    for i in range(program.bits):
+        word, bit = np.divmod(where.position[:, i], 32)
+        stored |= ((by_lane[..., word] >> bit.astype(np.uint32) & 1) << i).astype(np.uint8)
+    fragment = where.restore[np.arange(len(where.position)), stored]
+    return _to_matrix(program, fragment)
+
+
+def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
+    """Decoded values ``float64[..., 16, atom_k]`` of packed words: the program's operations, then its deferred affine maps
+    (in float64: exact for values and factors of at most 53 bits together)."""
+    _check(words, (program.words, LANES), "words")
+    registers = fragments(program, words)
+    halves = np.stack([registers & np.uint32(0xFFFF), registers >> np.uint32(16)], axis=-1)
+    lanes = LANE_FORMATS[program.compute].values(halves)
+    for step, cls in enumerate(program.step_class):
+        for row_half, affine in enumerate(program.affine[cls]):
+            part = lanes[..., step, row_half::2, :, :]
+            part *= float(affine.alpha)
+            part += float(affine.beta)
+    order = np.moveaxis(lanes, -2, -4)
+    return _to_matrix(program, order.reshape(*words.shape[:-2], LANES, -1))
+
+
+def _to_matrix(program: DecodeProgram, fragment: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """``[..., 32 lanes, steps*4*2]`` to ``[..., 16, atom_k]``."""
+    index = fragment_index(program.steps)
+    out = np.empty((*fragment.shape[:-2], ROWS, program.atom_k), fragment.dtype)
+    out[..., index.row, index.k] = fragment.reshape(*fragment.shape[:-2], *index.row.shape)
+    return out
