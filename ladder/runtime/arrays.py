@@ -1,7 +1,7 @@
 """Arrays of NumPy, torch, CuPy and of any library that speaks DLPack, seen as pointer, shape, strides, dtype and device.
 
     view(torch.empty(4, 8, dtype=torch.bfloat16, device="cuda:1"))
-        -->  ArrayView(pointer=..., shape=(4, 8), strides=(8, 1), dtype="bfloat16", device="cuda", index=1)
+        -->  ArrayView(pointer=..., shape=(4, 8), strides=(8, 1), dtype="bfloat16", device="cuda", ordinal=1)
 
 No library is imported for it: one that made an array is already there. Strides are in elements.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple, Protocol, cast
@@ -29,13 +29,13 @@ class ArrayView(NamedTuple):
     strides: tuple[int, ...]
     dtype: str
     device: str
-    index: int
+    ordinal: int
     owner: Any
 
     @property
     def place(self) -> str:
         """``cpu`` or ``cuda:1``."""
-        return self.device if self.device == "cpu" else f"{self.device}:{self.index}"
+        return self.device if self.device == "cpu" else f"{self.device}:{self.ordinal}"
 
     @property
     def nbytes(self) -> int:
@@ -128,16 +128,16 @@ def library_of(array: object) -> Library:
     Raises:
         LaunchError: it is no array of NumPy, torch or CuPy, and speaks neither DLPack nor the CUDA array interface.
     """
-    return _library_of_type(type(array))
+    return _library_of_type(cast("Hashable", type(array)))
 
 
 def view(array: object) -> ArrayView:
     """Return where and how an array lies; see :class:`ArrayView`."""
-    return _library_of_type(type(array)).view(array)
+    return _library_of_type(cast("Hashable", type(array))).view(array)
 
 
 @lru_cache(maxsize=256)
-def _library_of_type(kind: type) -> Library:
+def _library_of_type(kind: Any) -> Library:
     for base in kind.__mro__:
         root = base.__module__.partition(".")[0]
         if root in LIBRARIES and base is not object:
@@ -214,7 +214,7 @@ class Torch:
 
     def stream(self, view: ArrayView) -> int:
         """See :class:`Library`."""
-        return int(sys.modules["torch"].cuda.current_stream(view.index).cuda_stream)
+        return int(sys.modules["torch"].cuda.current_stream(view.ordinal).cuda_stream)
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """See :class:`Library`."""
@@ -241,7 +241,7 @@ class Cupy:
     def stream(self, view: ArrayView) -> int:
         """See :class:`Library`."""
         cupy = sys.modules["cupy"]
-        with cupy.cuda.Device(view.index):
+        with cupy.cuda.Device(view.ordinal):
             return int(cupy.cuda.get_current_stream().ptr)
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
@@ -386,7 +386,9 @@ def as_numpy(view: ArrayView) -> np.ndarray[Any, np.dtype[Any]]:
     last = sum((n - 1) * s for n, s in zip(view.shape, view.strides, strict=True))
     memory = (ctypes.c_uint8 * ((last + 1) * dtype.itemsize)).from_address(view.pointer)
     strides = tuple(stride * dtype.itemsize for stride in view.strides)
-    array: np.ndarray[Any, np.dtype[Any]] = np.ndarray(view.shape, dtype, memory, 0, strides)
+    array: np.ndarray[Any, np.dtype[Any]] = np.ndarray(
+        view.shape, dtype, cast("Any", memory), 0, strides
+    )
     return array
 
 

@@ -56,7 +56,7 @@ class DeviceBuffer:
     def numpy(self) -> NDArray[Any]:
         """Return a copy on the CPU; waits for the work of the default stream."""
         host = np.empty(self.shape, self.dtype)
-        self._driver.to_host(self.view.index, host.ctypes.data, self.view.pointer, host.nbytes)
+        self._driver.to_host(self.view.ordinal, host.ctypes.data, self.view.pointer, host.nbytes)
         return host
 
     @property
@@ -91,7 +91,7 @@ class Buffers:
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str) -> Any:
         """See :class:`Library`."""
-        return DeviceBuffer(like._driver, like.view.index, shape, dtype)  # noqa: SLF001  its own kind
+        return DeviceBuffer(like._driver, like.view.ordinal, shape, dtype)  # noqa: SLF001  its own kind
 
     def contiguous(self, array: Any) -> Any:
         """See :class:`Library`; buffers are contiguous from birth."""

@@ -83,9 +83,9 @@ class Arguments:
 
 
 class Prepared(Protocol):
-    """A launch that waits for its stream."""
+    """A launch that waits for its stream and arguments; belongs to one thread."""
 
-    def __call__(self, stream: int, *, pdl: bool) -> None:
+    def __call__(self, stream: int, arguments: Arguments, *, pdl: bool) -> None:
         """Launch on ``stream``; ``pdl`` lets it overlap the end of the kernel before it."""
 
 
@@ -112,7 +112,6 @@ class Driver(Protocol):
         device: int,
         function: object,
         geometry: tuple[Three, Three, int, Three | None],
-        arguments: Arguments,
     ) -> Prepared:
         """Prepare a launch; ``geometry`` is (grid, block, shared bytes, cluster)."""
 
@@ -239,12 +238,11 @@ class CudaDriver:
         device: int,
         function: object,
         geometry: tuple[Three, Three, int, Three | None],
-        arguments: Arguments,
     ) -> Prepared:
         """See :class:`Driver`."""
         check_grid(geometry[0])
         context = self._context(device)
-        return _CudaLaunch(self._cuda, context, function, geometry, arguments)
+        return _CudaLaunch(self._cuda, context, function, geometry)
 
     def device_of(self, pointer: int) -> int:
         """See :class:`Driver`."""
@@ -313,11 +311,9 @@ class _Current:
 
 
 class _CudaLaunch:
-    """A launch of fixed geometry and arguments; belongs to one thread, as the stream is written into it."""
+    """:class:`Prepared` by ``cuLaunchKernelEx``: one or two driver calls, no allocation, no synchronisation."""
 
     __slots__ = (
-        "_address",
-        "_arguments",
         "_context",
         "_cuda",
         "_function",
@@ -325,6 +321,7 @@ class _CudaLaunch:
         "_launch",
         "_pdl",
         "_plain",
+        "_success",
     )
 
     def __init__(
@@ -333,31 +330,29 @@ class _CudaLaunch:
         context: Any,
         function: object,
         geometry: tuple[Three, Three, int, Three | None],
-        arguments: Arguments,
     ) -> None:
         self._cuda = cuda
         self._context = context
         self._handle = int(context)
         self._function = function
-        self._arguments = arguments  # keeps the block alive: the address below is bare
-        self._address = arguments.address
         self._launch = cuda.cuLaunchKernelEx
+        self._success = cuda.CUresult.CUDA_SUCCESS
         self._plain = _Config(cuda, geometry, pdl=False)
         self._pdl = _Config(cuda, geometry, pdl=True)
 
-    def __call__(self, stream: int, *, pdl: bool) -> None:
+    def __call__(self, stream: int, arguments: Arguments, *, pdl: bool) -> None:
         config = (self._pdl if pdl else self._plain).on(stream)
         cuda = self._cuda
         _, current = cuda.cuCtxGetCurrent()
         if int(current) == self._handle:
-            result = self._launch(config, self._function, self._address, 0)
+            result = self._launch(config, self._function, arguments.address, 0)
         else:
             checked(cuda, "cuCtxPushCurrent", cuda.cuCtxPushCurrent(self._context))
             try:
-                result = self._launch(config, self._function, self._address, 0)
+                result = self._launch(config, self._function, arguments.address, 0)
             finally:
                 checked(cuda, "cuCtxPopCurrent", cuda.cuCtxPopCurrent())
-        if result[0] != 0:
+        if result[0] != self._success:
             checked(cuda, "cuLaunchKernelEx", result)
 
 

@@ -1,0 +1,49 @@
+"""Versions that decide whether a compiled kernel is still the right one."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from functools import lru_cache
+from pathlib import Path
+
+import ladder
+
+#: packages whose source decides what a plan compiles to
+SOURCES = ("ttype", "ttile", "primitives", "decode", "graph", "scheduler", "codegen")
+
+
+@lru_cache(maxsize=1)
+def package_version() -> str:
+    """Return the version of this package; ``unknown`` where it runs from a tree that is not installed."""
+    return _installed("ladder", "unknown")
+
+
+@lru_cache(maxsize=1)
+def tvm_version() -> str:
+    """Return the version of the installed TVM without importing it, or ``none``."""
+    return _installed("apache-tvm", "none")
+
+
+def _installed(name: str, otherwise: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return otherwise
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """Return the sha256 of the package's own compiling source: names and contents of its Python files."""
+    return digest_of(Path(ladder.__path__[0]))
+
+
+def digest_of(root: Path) -> str:
+    """Return the sha256 over the Python files of :data:`SOURCES` below ``root``."""
+    digest = hashlib.sha256()
+    for package in SOURCES:
+        for file in sorted((root / package).rglob("*.py")):
+            content = file.read_bytes()
+            digest.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return digest.hexdigest()
