@@ -1,0 +1,63 @@
+"""Small NumPy helpers that the types share: read-only arrays, exact rounding, pointing at what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ladder.errors import TypeDeclarationError
+
+Array = NDArray[Any]
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.uint8]
+Values = NDArray[np.float64]
+
+
+def read_only(array: ArrayLike, dtype: Any = None) -> Array:
+    """An array of ``dtype`` that nobody can write to: a copy, unless it already owns frozen memory."""
+    given = np.asarray(array)
+    frozen = not given.flags.writeable and given.base is None and given.flags.c_contiguous
+    if frozen and dtype in (None, given.dtype):
+        return given
+    copy = np.array(given, dtype=dtype, order="C")
+    copy.setflags(write=False)
+    return copy
+
+
+def as_values(array: ArrayLike, *, at: str) -> Values:
+    """``array`` as float64; exact for every float format of up to 64 bits and integers to 2**53.
+
+    Raises:
+        TypeDeclarationError: the array does not hold real numbers.
+    """
+    given = np.asarray(array)
+    try:
+        if given.dtype.kind not in "cOSU":  # complex numbers and texts would lose or gain a meaning
+            return given.astype(np.float64)
+    except (TypeError, ValueError):
+        pass
+    raise TypeDeclarationError(
+        f"expected real numbers, found an array of dtype {given.dtype}",
+        at=at,
+        hint="pass an array of a float or integer dtype; ml_dtypes' dtypes are welcome",
+    )
+
+
+def where(bad: Bools) -> str:
+    """Count and first place of what is wrong: ``3 of 32, first at [0, 5]``."""
+    first = ", ".join(str(int(i)) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    return f"{int(np.count_nonzero(bad))} of {bad.size}, first at [{first}]"
+
+
+def round_mantissa(values: Values, mantissa: int, min_exponent: int) -> Values:
+    """Round to ``mantissa`` stored bits, ties to even, with subnormals below ``2**min_exponent``.
+
+    One rounding from float64, where a detour over float32 could round twice. Nothing saturates: a
+    value beyond the largest of the target format shows as that value.
+    """
+    _, exponent = np.frexp(values)
+    ulp = np.ldexp(1.0, np.maximum(exponent - 1, min_exponent) - mantissa)
+    rounded: Values = np.rint(values / ulp) * ulp
+    return rounded

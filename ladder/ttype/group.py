@@ -1,0 +1,218 @@
+"""Groups: which elements of a weight share a scale and a zero, and what these mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.ttype.scale import ScaleType, scale_type
+
+if TYPE_CHECKING:
+    from ladder.ttype.element import TType
+
+#: rows and columns of a group; None is the whole axis
+Group = tuple[int | None, int | None]
+Granularity = int | Literal["tensor", "channel"] | Group
+Zero = Literal["integer", "float", "rescaled"]
+
+TENSOR: Group = (None, None)
+CHANNEL: Group = (1, None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedType:
+    """What a weight is made of: an element, and the metadata that a group of elements shares.
+
+    With a code q, the value table v, the scale s and the zero z of its group, a weight is
+
+    ============  ==================================  =====================================
+    zero          weight                              z
+    ============  ==================================  =====================================
+    None          ``w = s * v[q]``
+    ``integer``   ``w = s * (v[q] - v[z])``           a code of the element, uint8
+    ``float``     ``w = s * (v[q] - z)``              a number in the scale's type
+    ``rescaled``  ``w = s * v[q] - z``                a number in the scale's type
+    ============  ==================================  =====================================
+
+    where s is the product of the group's scale and, if there is a second level, the tensor's. An
+    element by itself (``scale=None``) has weights ``w = v[q]``.
+
+    Attributes:
+        element: the number format of the codes.
+        group: (rows, columns) of a group, None for the whole axis.
+        scale: name of the scale type, or None for no scale.
+        zero: the convention of the zero point.
+        second: ``float32``, or None for a single level.
+        label: a short name such as ``mxfp4``; it takes no part in equality.
+
+    Raises:
+        TypeDeclarationError: the parts do not fit each other.
+    """
+
+    element: TType
+    group: Group = TENSOR
+    scale: str | None = "float16"
+    zero: Zero | None = None
+    second: str | None = None
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        _check_extents(self.group)
+        if self.scale is None:
+            self._check_bare()
+            return
+        scale = scale_type(self.scale)
+        if self.zero not in (None, "integer", "float", "rescaled"):
+            raise TypeDeclarationError(
+                f"unknown zero convention {self.zero!r}",
+                at=self.element,
+                hint="choose None, integer, float or rescaled",
+            )
+        if self.zero in ("float", "rescaled") and scale.bits < 16:
+            raise TypeDeclarationError(
+                f"a {self.zero} zero is kept in the scale's type, and {scale} is too coarse for it",
+                at=self.element,
+                hint="use zero='integer', or a scale of 16 or 32 bits",
+            )
+        if self.zero in ("float", "rescaled") and max(-self.element.min, self.element.max) > scale.max:
+            raise TypeDeclarationError(
+                f"a {self.zero} zero has to hold values of {self.element}, and {scale} ends at "
+                f"{scale.max:.6g}",
+                at=self.element,
+                hint="use zero='integer', or a wider scale type",
+            )
+        if self.second not in (None, "float32"):
+            raise TypeDeclarationError(
+                f"a second-level scale is float32, found {self.second!r}", at=self.element
+            )
+        if self.second is not None and self.scale != "fp8_e4m3fn":
+            raise TypeDeclarationError(
+                f"a second-level scale widens fp8_e4m3fn scales, found {scale} scales",
+                at=self.element,
+                hint="drop second, or use scale='fp8_e4m3fn'",
+            )
+
+    def _check_bare(self) -> None:
+        """Without a scale there is nothing for a group to share."""
+        if self.zero is not None or self.second is not None or self.group != TENSOR:
+            raise TypeDeclarationError(
+                "a weight without a scale has no groups, zeros or second level",
+                at=self.element,
+                hint="use the element itself as weight type, or give a scale",
+            )
+
+    @property
+    def name(self) -> str:
+        """The label, or what the type prints as."""
+        return self.label or self.describe()
+
+    @property
+    def bits(self) -> int:
+        """Width of a code, metadata not counted."""
+        return self.element.bits
+
+    @property
+    def scale_type(self) -> ScaleType | None:
+        """The scale type as a value."""
+        return None if self.scale is None else scale_type(self.scale)
+
+    @property
+    def scale_dtype(self) -> np.dtype[Any] | None:
+        """dtype of ``Quantized.scales``."""
+        return None if self.scale is None else scale_type(self.scale).dtype
+
+    @property
+    def zero_dtype(self) -> np.dtype[Any] | None:
+        """dtype of ``Quantized.zeros``: uint8 codes, or the scale's."""
+        if self.zero is None:
+            return None
+        return np.dtype(np.uint8) if self.zero == "integer" else self.scale_dtype
+
+    def group_extents(self, n: int, k: int) -> tuple[int, int]:
+        """Rows and columns of a full group in a weight [n, k]."""
+        rows, columns = self.group
+        return (n if rows is None else rows, k if columns is None else columns)
+
+    def scale_shape(self, n: int, k: int) -> tuple[int, int]:
+        """Shape of scales and zeros of a weight [n, k], short last groups included.
+
+        Raises:
+            ShapeError: an extent is not positive.
+        """
+        if n < 1 or k < 1:
+            raise ShapeError(f"a weight has at least one row and one column, found [{n}, {k}]")
+        rows, columns = self.group_extents(n, k)
+        return (-(-n // rows), -(-k // columns))
+
+    def bits_per_weight(self, n: int, k: int) -> float:
+        """Bits that a weight [n, k] takes per element, metadata shared out."""
+        zero_bits = (
+            self.bits if self.zero == "integer" else 8 * getattr(self.zero_dtype, "itemsize", 0)
+        )
+        scale_bits = 8 * getattr(self.scale_dtype, "itemsize", 0)
+        groups = np.prod(self.scale_shape(n, k))
+        second = 32 if self.second else 0
+        return float(self.bits + (groups * (scale_bits + zero_bits) + second) / (n * k))
+
+    def describe(self) -> str:
+        """All parts in one line: ``int4 g128 scale=float16 zero=integer``."""
+        if self.scale is None:
+            return self.element.name
+        parts = [self.element.name, _describe_group(self.group), f"scale={self.scale}"]
+        parts += [f"zero={self.zero}"] * (self.zero is not None)
+        parts += [f"second={self.second}"] * (self.second is not None)
+        return " ".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.describe()})" if self.label else self.describe()
+
+
+def group_shape(granularity: Granularity) -> Group:
+    """(rows, columns) of a granularity: ``128`` -> ``(1, 128)``, ``"channel"`` -> ``(1, None)``.
+
+    Raises:
+        TypeDeclarationError: it is none of the forms that :meth:`TType.grouped` lists.
+    """
+    named: dict[object, Group] = {"tensor": TENSOR, "channel": CHANNEL}
+    if isinstance(granularity, str):
+        if granularity in named:
+            return named[granularity]
+    elif isinstance(granularity, (tuple, list)):
+        if len(granularity) == 2:
+            return (_extent(granularity[0]), _extent(granularity[1]))
+    else:
+        return (1, _extent(granularity))
+    raise TypeDeclarationError(
+        f"unknown granularity {granularity!r}",
+        hint="give a number of columns, 'channel', 'tensor' or (rows, columns)",
+    )
+
+
+def _extent(extent: object) -> int | None:
+    """A plain int of whatever counts as an index, such as numpy.int64."""
+    if isinstance(extent, np.integer):
+        return int(extent)
+    return extent  # type: ignore[return-value]  # checked, with a reason, by GroupedType
+
+
+def _check_extents(group: Group) -> None:
+    for extent, axis in zip(group, ("rows", "columns"), strict=True):
+        if extent is None:
+            continue
+        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
+            raise TypeDeclarationError(
+                f"a group spans at least one of the {axis}, found {extent!r}",
+                hint="None spans the whole axis; 'channel' is one scale per row",
+            )
+
+
+def _describe_group(group: Group) -> str:
+    rows, columns = group
+    if group == TENSOR:
+        return "tensor"
+    if rows == 1:
+        return "channel" if columns is None else f"g{columns}"
+    return f"g{'*' if rows is None else rows}x{'*' if columns is None else columns}"

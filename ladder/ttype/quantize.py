@@ -1,0 +1,204 @@
+"""Quantise: from weights to codes, scales and zeros, by the range of each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.ttype.arrays import Array, Bools, Codes, Values, as_values, read_only, where
+from ladder.ttype.element import TType
+from ladder.ttype.group import GroupedType
+from ladder.ttype.quantized import Quantized, row_chunks, spread
+from ladder.ttype.resolve import weight_type
+from ladder.ttype.scale import SCALE_TYPES, ScaleType
+
+
+def quantize(weights: ArrayLike, type: GroupedType | TType | str) -> Quantized:
+    """Quantise ``weights`` [N, K] to ``type``, to nearest within each group.
+
+    * Without a zero the scale is the smallest at which the largest and the smallest weight of the group
+      lie within the element's finite range: ``amax / 6`` for fp4, ``max(max / 7, -min / 8)`` for int4.
+    * With a zero the range of the group, widened to include 0, is laid over the element's range. The zero
+      is a value of the element in all conventions, so that (but for ``rescaled``, whose product with
+      the scale is rounded) a weight of 0 stays exactly 0.
+    * The scale is rounded to nearest in its type, or up where the weights at an end would else be more than
+      half a step off; e8m0 always rounds up, so that nothing saturates. Hence ``|w - dequantised|`` is at
+      most half the element's largest gap times the scale, wherever the element has both signs or the
+      weights have only the element's.
+    * A group of zeros decodes to exact zeros; groups too small for the scale type take its smallest scale.
+    * Short last groups are groups of their own: no padding enters a minimum or maximum.
+    * With a second level (nvfp4) the tensor's scale brings the largest group scale to 448.
+
+    Raises:
+        ShapeError: weights are not [N, K].
+        TypeDeclarationError: a weight is not finite, or too large for the scale type.
+    """
+    wt = weight_type(type)
+    given = _weights(weights, wt)
+    if wt.scale_type is None:
+        return Quantized(wt, read_only(_encode(given, wt, None)))
+    spans = _spans(given, wt)
+    fit = _fit(spans, wt.element, asymmetric=wt.zero is not None)
+    global_scale = _global_scale(fit, wt, wt.scale_type)
+    scales, zeros = _metadata(spans, fit, global_scale, wt, wt.scale_type)
+    full = scales * global_scale
+    codes = _encode(given, wt, _Affine(full, _offsets(zeros, full, wt)))
+    return Quantized(
+        wt,
+        read_only(codes),
+        scales=scales.astype(wt.scale_type.dtype),
+        zeros=_stored_zeros(zeros, full, wt),
+        global_scale=global_scale if wt.second else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Smallest and largest weight of each group, 0 included: float64 [N/rows, K/columns]."""
+
+    low: Values
+    high: Values
+
+
+@dataclass(frozen=True, slots=True)
+class _Affine:
+    """What a code has to mean in each group: ``weight = scale * (value - offset)``."""
+
+    scale: Values
+    offset: Values
+
+
+def _weights(weights: ArrayLike, wt: GroupedType) -> Array:
+    """A float array [N, K] without NaN and infinities; float32 and float64 are not copied."""
+    given = np.asarray(weights)
+    if given.ndim != 2 or 0 in given.shape:
+        raise ShapeError(f"weights are [N, K] with N, K >= 1, found {list(given.shape)}", at=wt)
+    if given.dtype not in (np.float32, np.float64):
+        given = as_values(given, at="quantize")
+    finite = np.isfinite(given)
+    if not finite.all():
+        raise TypeDeclarationError(f"weights are not finite in {where(~finite)}", at=wt)
+    return given
+
+
+def _spans(weights: Array, wt: GroupedType) -> _Spans:
+    """Reduce to groups by their first rows and columns; a short last group just ends early."""
+    rows, columns = (
+        np.arange(0, extent, step)
+        for extent, step in zip(weights.shape, wt.group_extents(*weights.shape), strict=True)
+    )
+    low = np.minimum.reduceat(np.minimum.reduceat(weights, columns, axis=1), rows, axis=0)
+    high = np.maximum.reduceat(np.maximum.reduceat(weights, columns, axis=1), rows, axis=0)
+    return _Spans(np.minimum(low, 0).astype(np.float64), np.maximum(high, 0).astype(np.float64))
+
+
+def _fit(spans: _Spans, element: TType, *, asymmetric: bool) -> Values:
+    """The smallest scale at which each group lies within the element's range; 0 for a group of zeros."""
+    if asymmetric and element.max > element.min:
+        return spans.high / (element.max - element.min) - spans.low / (element.max - element.min)
+    up = spans.high / element.max if element.max > 0 else np.zeros_like(spans.high)
+    down = spans.low / element.min if element.min < 0 else np.zeros_like(spans.low)
+    return np.maximum(up, down)
+
+
+def _global_scale(fit: Values, wt: GroupedType, scale: ScaleType) -> float:
+    """The second-level scale, 1 where there is none."""
+    largest = float(fit.max())
+    if wt.second is None or largest == 0:
+        return 1.0
+    return max(float(np.float32(largest / scale.max)), SCALE_TYPES["float32"].smallest)
+
+
+def _metadata(
+    spans: _Spans, fit: Values, global_scale: float, wt: GroupedType, scale: ScaleType
+) -> tuple[Values, Codes | None]:
+    """Scales as float64 and zeros as codes of the element."""
+    element = wt.element
+    wanted = fit / global_scale
+    scales = scale.round(wanted)
+    if element.has_zero or wt.zero is not None:
+        scales = np.where(fit > 0, np.maximum(scales, scale.smallest), 1.0)
+    elif scale.powers_only:
+        scales = np.maximum(scales, scale.smallest)
+    _check_overflow(scales, wanted, scale, wt)
+    zeros = _zero_codes(spans, scales * global_scale, wt)
+    short = ~_covered(spans, scales * global_scale, zeros, element) & (scales < wanted)
+    if short.any():
+        scales = np.where(short, scale.after(scales), scales)
+        _check_overflow(scales, wanted, scale, wt)
+        zeros = _zero_codes(spans, scales * global_scale, wt)
+    return scales, zeros
+
+
+def _zero_codes(spans: _Spans, full: Values, wt: GroupedType) -> Codes | None:
+    """The code that stands for 0 in each group; ``pad_code`` in a group of zeros."""
+    if wt.zero is None:
+        return None
+    element = wt.element
+    codes = element.encode(np.clip(element.min - spans.low / full, element.min, element.max))
+    empty = (spans.low == 0) & (spans.high == 0)
+    return np.where(empty, np.uint8(element.pad_code), codes)
+
+
+def _covered(spans: _Spans, full: Values, zeros: Codes | None, element: TType) -> Bools:
+    """Whether both ends of a group are at most half a step beyond the element's range."""
+    ends = np.unique(element.values[np.isfinite(element.values)])
+    first, last = (ends[1] - ends[0], ends[-1] - ends[-2]) if len(ends) > 1 else (0.0, 0.0)
+    offset = 0.0 if zeros is None else element.values[zeros]
+    above = spans.high > full * (element.max + last / 2 - offset)
+    below = spans.low < full * (element.min - first / 2 - offset)
+    uncovered: Bools = (above & (element.max > 0)) | (below & (element.min < 0))
+    return ~uncovered
+
+
+def _offsets(zeros: Codes | None, full: Values, wt: GroupedType) -> Values:
+    """``weight = full * (value - offset)`` in every convention."""
+    if zeros is None:
+        return np.zeros_like(full)
+    values = wt.element.values[zeros]
+    if wt.zero == "rescaled":
+        return _rescaled(values, full, wt) / full
+    return values
+
+
+def _rescaled(values: Values, full: Values, wt: GroupedType) -> Values:
+    """The stored zero ``scale * value`` of the rescaled convention, as its type rounds it."""
+    assert wt.scale_type is not None
+    return wt.scale_type.round(full * values)
+
+
+def _stored_zeros(zeros: Codes | None, full: Values, wt: GroupedType) -> Array | None:
+    """Zeros as :class:`Quantized` keeps them."""
+    if zeros is None or wt.zero == "integer":
+        return zeros
+    values = wt.element.values[zeros]
+    return _rescaled(values, full, wt) if wt.zero == "rescaled" else values
+
+
+def _check_overflow(scales: Values, wanted: Values, scale: ScaleType, wt: GroupedType) -> None:
+    beyond = scales > scale.max
+    if beyond.any():
+        raise TypeDeclarationError(
+            f"a group needs a scale of {wanted.max():.4g}, and {scale} ends at {scale.max:.6g}: "
+            f"{where(beyond)}",
+            at=wt,
+            hint="use bfloat16 or float32 scales, or bring the weights into range",
+        )
+
+
+def _encode(weights: Array, wt: GroupedType, affine: _Affine | None) -> Codes:
+    """Codes of all weights, some rows at a time."""
+    shape = (weights.shape[0], weights.shape[1])
+    codes = np.empty(shape, np.uint8)
+    for rows in row_chunks(shape):
+        targets = weights[rows].astype(np.float64)
+        if affine is not None:
+            extents = wt.group_extents(*shape)
+            scale = spread(affine.scale, extents, shape, rows)
+            np.divide(targets, scale, out=targets, where=scale != 0)
+            targets += spread(affine.offset, extents, shape, rows)
+        codes[rows] = wt.element.encode(targets)
+    return codes
