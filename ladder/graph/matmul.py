@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype import ComputeType, GroupedType, Quantized, TType
-
-WeightType = TType | GroupedType
+from ladder.ttype import ComputeType, GroupedType, Quantized, TType, compute_type, weight_type
 
 #: activation types that a float matmul takes, and output types that it writes
 ACTIVATIONS = ("float16", "bfloat16")
@@ -29,7 +27,7 @@ class MatMul:
         n: rows of the weight (output channels).
         k: columns of x and of the weight.
         activation: type of x, float16 or bfloat16.
-        weight: the number format of w, grouped or bare.
+        weight: the number format of w; a bare element is a type without scales.
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
     """
@@ -38,14 +36,14 @@ class MatMul:
     n: int
     k: int
     activation: ComputeType
-    weight: WeightType
+    weight: GroupedType
     out: ComputeType
     bias: bool = False
 
     @property
     def element(self) -> TType:
         """The element type of the weight."""
-        return self.weight.element if isinstance(self.weight, GroupedType) else self.weight
+        return self.weight.element
 
     def reference(
         self, x: ArrayLike, weight: Quantized, bias: ArrayLike | None = None
@@ -77,7 +75,7 @@ def matmul(
     k: int,
     *,
     activation: str | ComputeType,
-    weight: str | WeightType,
+    weight: str | GroupedType | TType,
     out: str | ComputeType = "float16",
     bias: bool = False,
 ) -> MatMul:
@@ -89,8 +87,6 @@ def matmul(
         ShapeError: an extent is not a positive integer (m may be 0) or does not fit 31 bits.
         TypeDeclarationError: a type is unknown or not offered in its place.
     """
-    from ladder.registry import types
-
     for name, extent, least in (("m", m, 0), ("n", n, 1), ("k", k, 1)):
         if extent is None and name == "m":
             continue
@@ -100,31 +96,22 @@ def matmul(
                 at=f"matmul(m={m}, n={n}, k={k})",
                 hint="m=None means any number of tokens" if name == "m" else "",
             )
-    resolved = types[weight] if isinstance(weight, str) else weight
-    if not isinstance(resolved, TType | GroupedType):
-        raise TypeDeclarationError(
-            f"{resolved} is not a weight format",
-            at="matmul(weight=...)",
-            hint="give a TType, a grouped type, or the name of one: ladder types lists them",
-        )
     return MatMul(
         m=m,
         n=n,
         k=k,
         activation=_compute(activation, ACTIVATIONS, "activation"),
-        weight=resolved,
+        weight=weight_type(weight),
         out=_compute(out, OUTPUTS, "out"),
         bias=bias,
     )
 
 
 def _compute(given: str | ComputeType, allowed: tuple[str, ...], where: str) -> ComputeType:
-    from ladder.registry import types
-
-    found = types[given] if isinstance(given, str) else given
-    if not isinstance(found, ComputeType) or found.name not in allowed:
+    found = compute_type(given)
+    if found.name not in allowed:
         raise TypeDeclarationError(
-            f"{where} = {getattr(found, 'name', found)} is not offered",
+            f"{where} = {found.name} is not offered",
             at=f"matmul({where}=...)",
             hint=f"choose one of {', '.join(allowed)}",
         )

@@ -9,6 +9,7 @@ reads the same bytes. It is the inverse of what the consuming fragment and the d
 * ``scales`` and ``zeros`` ``[row_tiles, groups, 16]``: the rows of a tile as (g, half) with row = g + 8*half, so that one
   load brings both rows that a lane's accumulators hold.
 * ``global_scale`` float32 ``[1]`` where the type has a second-level scale.
+* ``table`` uint32 ``[entries]`` where the decode program looks codes up.
 
 Rows are padded to 16, columns as :mod:`ladder.scheduler.geometry` says.
 """
@@ -26,9 +27,9 @@ from numpy.typing import NDArray
 from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
-from ladder.graph.matmul import MatMul, WeightType
+from ladder.graph.matmul import MatMul
 from ladder.scheduler.geometry import KGeometry, round_up
-from ladder.ttype import GroupedType, Quantized, TType, scale_dtype
+from ladder.ttype import GroupedType, Quantized, TType, scale_type
 
 #: rows of a tile: the M extent of mma.m16n8k16
 TILE_ROWS = 16
@@ -61,7 +62,7 @@ class Packing:
         version: :data:`PACKING_VERSION` when it was made.
     """
 
-    weight: WeightType
+    weight: GroupedType
     n: int
     k: int
     program: DecodeProgram
@@ -69,17 +70,13 @@ class Packing:
 
     @property
     def element(self) -> TType:
-        return self.weight.element if isinstance(self.weight, GroupedType) else self.weight
-
-    @property
-    def grouped(self) -> GroupedType | None:
-        return self.weight if isinstance(self.weight, GroupedType) else None
+        """The element type of the codes."""
+        return self.weight.element
 
     @cached_property
     def geometry(self) -> KGeometry:
         """How K is cut into groups and blocks."""
-        group = self.grouped.group[1] if self.grouped is not None else None
-        return KGeometry.of(self.k, group, self.program.atom_k)
+        return KGeometry.of(self.k, self.weight.group[1], self.program.atom_k)
 
     @property
     def row_tiles(self) -> int:
@@ -94,16 +91,16 @@ class Packing:
     @property
     def scale_dtype(self) -> np.dtype[Any] | None:
         """dtype of the packed scales, or None where the type has none."""
-        if self.grouped is None or self.grouped.scale is None:
+        if self.weight.scale is None:
             return None
-        return scale_dtype(self.grouped.scale)
+        return scale_type(self.weight.scale).dtype
 
     @cached_property
     def zero_dtype(self) -> np.dtype[Any] | None:
         """dtype of the packed zeros: integer zeros become the value of their code, in float16 where that is exact."""
-        if self.grouped is None or self.grouped.zero is None:
+        if self.weight.zero is None:
             return None
-        if self.grouped.zero != "integer":
+        if self.weight.zero != "integer":
             return self.scale_dtype
         values = self.element.values
         finite = values[np.isfinite(values)]
@@ -112,7 +109,7 @@ class Packing:
 
     @property
     def has_global_scale(self) -> bool:
-        return self.grouped is not None and self.grouped.second is not None
+        return self.weight.second is not None
 
     @property
     def atom_words(self) -> int:
@@ -131,6 +128,8 @@ class Packing:
             arrays["zeros"] = (metadata, self.zero_dtype.name)
         if self.has_global_scale:
             arrays["global_scale"] = ((1,), "float32")
+        if self.program.table is not None:
+            arrays["table"] = ((len(self.program.table.entries),), "uint32")
         return arrays
 
     @property
@@ -187,6 +186,8 @@ class Packing:
             arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype, "zeros")
         if self.has_global_scale:
             arrays["global_scale"] = np.asarray([weights.global_scale], np.float32)
+        if self.program.table is not None:
+            arrays["table"] = np.asarray(self.program.table.entries, np.uint32)
         return arrays
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> Quantized:
@@ -254,8 +255,7 @@ class Packing:
         self, values: NDArray[Any], dtype: np.dtype[Any], name: str
     ) -> NDArray[Any]:
         """Per-group values ``[ceil(n/rows), groups]`` -> ``[row_tiles, padded_groups, 16]``; padding is 0 or its smallest value."""
-        assert self.grouped is not None
-        rows = self.grouped.group[0] or self.n
+        rows = self.weight.group[0] or self.n
         per_row = np.repeat(np.asarray(values), rows, axis=0)[: self.n]
         fill = np.zeros((), np.uint8).view(dtype) if dtype.itemsize == 1 else np.zeros((), dtype)
         shape = (self.row_tiles * TILE_ROWS, self.geometry.padded_groups)
@@ -265,21 +265,19 @@ class Packing:
         return np.ascontiguousarray(tiled.transpose(0, 2, 1))
 
     def _unpack_metadata(self, packed: NDArray[Any]) -> NDArray[Any]:
-        assert self.grouped is not None
         rows = np.empty((self.row_tiles, TILE_ROWS, packed.shape[1]), packed.dtype)
         rows[:, METADATA_ROWS] = packed.transpose(0, 2, 1)
         per_row = rows.reshape(-1, packed.shape[1])[: self.n, : self.geometry.groups]
-        return np.ascontiguousarray(per_row[:: self.grouped.group[0] or self.n])
+        return np.ascontiguousarray(per_row[:: self.weight.group[0] or self.n])
 
     def _zero_values(self, weights: Quantized) -> NDArray[Any]:
-        assert self.grouped is not None and weights.zeros is not None
-        if self.grouped.zero == "integer":
+        assert weights.zeros is not None
+        if self.weight.zero == "integer":
             return self.element.values[weights.zeros]
         return weights.zeros
 
     def _zero_codes(self, zeros: NDArray[Any]) -> NDArray[Any]:
-        assert self.grouped is not None
-        if self.grouped.zero != "integer":
+        if self.weight.zero != "integer":
             return zeros
         values = self.element.values
         order = np.argsort(values, kind="stable")
@@ -302,7 +300,7 @@ class Packing:
 
 def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
     """The packing of an operator's weight on devices with the given features."""
-    from ladder.decode import derive
+    from ladder.decode.derive import derive
 
     program = derive(op.element, op.activation.name, features=features)
     return Packing(op.weight, op.n, op.k, program)

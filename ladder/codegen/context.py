@@ -1,0 +1,147 @@
+"""What all stages of one kernel share while they are emitted: arguments, thread coordinates, shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.tvm_api import IRBuilder, T
+from ladder.scheduler.plan import Plan
+
+#: alignment of the shared-memory arena and of every region in it, in bytes
+ARENA_ALIGN = 128
+
+#: extent declared for buffers whose size the kernel does not know (activations, outputs): any 63-bit offset
+UNBOUNDED = 1 << 62
+
+#: how a dtype travels through the kernel: 16-bit floats as words, so that no C++ half type is needed
+STORAGE = {
+    "float16": "uint16",
+    "bfloat16": "uint16",
+    "float32": "float32",
+    "uint32": "uint32",
+    "float8_e4m3fn": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument as declared: its role and logical dtype."""
+
+    name: str
+    kind: str
+    dtype: str
+
+
+def arguments_of(plan: Plan) -> tuple[Argument, ...]:
+    """The arguments of a plan's kernel, in the order of declaration; the lowered order is TVM's."""
+    packed = tuple(
+        Argument(name, "buffer", dtype) for name, (_, dtype) in plan.packing.shapes().items()
+    )
+    bias = (Argument("bias", "buffer", plan.op.out.name),) if plan.op.bias else ()
+    strides = ("x_stride_m", "y_stride_m") + (("x_stride_k",) if plan.access == "scalar" else ())
+    return (
+        Argument("x", "buffer", plan.op.activation.name),
+        *packed,
+        *bias,
+        Argument("y", "buffer", plan.op.out.name),
+        Argument("m", "scalar", "int32"),
+        *(Argument(stride, "scalar", "int64") for stride in strides),
+    )
+
+
+class Kernel:
+    """The kernel under construction. Made inside an open PrimFunc frame.
+
+    Attributes:
+        plan: the plan that decides everything.
+        arg: kernel arguments by role.
+        lane, slice, warp_n, warp_m: the thread's place: lane of its warp, K slice, warp along channels and tokens.
+        ring_thread: index of the thread among those that share a ring.
+        first_tile: first 16-channel tile of the CTA.
+        first_token: first token of the CTA.
+        shared: views of the shared-memory arena by dtype, indexed in elements from the arena's start.
+    """
+
+    def __init__(self, plan: Plan, arena_bytes: int) -> None:
+        self.plan = plan
+        self.arg = self._declare_arguments()
+        T.device_entry()
+        # Two CTAs of a skinny kernel share an SM; the bound keeps registers from pushing one out.
+        tiling = plan.tiling
+        ring_warps = tiling.ring_warps
+        self.thread = self._coordinates(tiling.threads)
+        self.lane = e.bind(self.thread % 32, "lane")
+        warp = e.bind(self.thread // 32, "warp")
+        self.slice = e.bind(warp // ring_warps, "k_slice") if tiling.warps_k > 1 else 0
+        ring_warp = warp % ring_warps
+        self.warp_n = e.bind(ring_warp // tiling.warps_m, "warp_n") if ring_warps > 1 else 0
+        self.warp_m = e.bind(ring_warp % tiling.warps_m, "warp_m") if tiling.warps_m > 1 else 0
+        self.ring_thread = (
+            self.lane if ring_warps == 1 else e.bind(self.thread % (32 * ring_warps), "ring_thread")
+        )
+        self.first_tile = e.bind(self.block_n * tiling.tile_rows, "first_tile")
+        self.first_token = (
+            e.bind(self.block_m * tiling.tokens, "first_token") if self.token_tiled else 0
+        )
+        self.shared = self._declare_arena(arena_bytes)
+
+    @property
+    def token_tiled(self) -> bool:
+        """Whether tokens spread over several CTAs."""
+        most = self.plan.m_range[1]
+        return most is None or most > self.plan.tiling.tokens
+
+    @property
+    def ring_threads(self) -> int:
+        return 32 * self.plan.tiling.ring_warps
+
+    def _declare_arguments(self) -> dict[str, Any]:
+        shapes = self.plan.packing.shapes()
+        declared: dict[str, Any] = {}
+        for argument in arguments_of(self.plan):
+            if argument.kind == "scalar":
+                declared[argument.name] = T.arg(
+                    argument.name, T.int32() if argument.dtype == "int32" else T.int64()
+                )
+                continue
+            handle = T.arg(argument.name, T.handle())
+            extent = _elements(shapes[argument.name][0]) if argument.name in shapes else UNBOUNDED
+            if argument.name == "bias":
+                extent = self.plan.op.n
+            buffer = T.match_buffer(handle, (extent,), STORAGE[argument.dtype], align=2)
+            IRBuilder.name(argument.name, buffer)
+            declared[argument.name] = buffer
+        return declared
+
+    def _coordinates(self, threads: int) -> Any:
+        tiles = self.plan.channel_tiles
+        if self.token_tiled:
+            tokens = self.plan.tiling.tokens
+            self.block_n, self.block_m = T.cta_id([tiles, (self.arg["m"] + (tokens - 1)) // tokens])
+        else:
+            self.block_n, self.block_m = T.cta_id([tiles]), 0
+        return T.thread_id([threads])
+
+    def _declare_arena(self, nbytes: int) -> dict[str, Any]:
+        arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_ALIGN)
+        IRBuilder.name("arena", arena)
+        views = {"uint8": arena}
+        for dtype, size in (("uint16", 2), ("uint32", 4), ("float32", 4)):
+            views[dtype] = T.decl_buffer(
+                (nbytes // size,), dtype, data=arena.data, scope="shared.dyn", elem_offset=0
+            )
+        return views
+
+    def shared_address(self, byte: Any) -> Any:
+        """Pointer to a byte of the arena."""
+        return self.shared["uint8"].ptr_to([byte])
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count

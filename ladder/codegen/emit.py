@@ -1,0 +1,154 @@
+"""A small typed face of tirx's IRBuilder: what the stages write their TensorIR with.
+
+Everything is a plain function call; loops and branches are context managers:
+
+    with e.loop(4, "i") as i, e.when(i < m):
+        e.store(y, i, x[i] + 1)
+
+``Expr`` and ``Buffer`` are TVM objects; their operators (``+ - * // % < &``) build expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ladder.codegen import intrinsics
+from ladder.codegen.tvm_api import IRBuilder, T, tirx
+
+Expr = Any
+Buffer = Any
+
+
+def u32(value: int) -> Expr:
+    """A 32-bit unsigned constant."""
+    return T.uint32(value)
+
+
+def u16(value: int) -> Expr:
+    """A 16-bit unsigned constant."""
+    return T.uint16(value)
+
+
+def i64(value: Expr) -> Expr:
+    """Widen an index to 64 bits."""
+    return T.Cast("int64", value)
+
+
+def f32(value: float) -> Expr:
+    """A float32 constant."""
+    return T.float32(value)
+
+
+def bind(value: Expr, name: str) -> Expr:
+    """Name a value; later uses read the name, not the expression."""
+    var = T.Bind(value)
+    IRBuilder.name(name, var)
+    return var
+
+
+def store(buffer: Buffer, index: Expr, value: Expr) -> None:
+    """``buffer[index] = value``."""
+    T.buffer_store(buffer, value, [index])
+
+
+def registers(name: str, count: int, dtype: str) -> Buffer:
+    """Registers of one thread, indexed by constants."""
+    buffer = T.alloc_buffer((count,), dtype, scope="local")
+    IRBuilder.name(name, buffer)
+    return buffer
+
+
+def ptx(text: str, *operands: Expr) -> None:
+    """Issue one PTX instruction; destinations come first, as in PTX."""
+    T.evaluate(T.ptx[text](*operands))
+
+
+def call(name: str, *operands: Expr) -> Expr:
+    """The result of an intrinsic of :mod:`ladder.codegen.intrinsics`."""
+    entry = intrinsics.find(name)
+    return T.cuda.func_call(
+        entry.symbol, *operands, source_code=entry.source, return_type=entry.returns
+    )
+
+
+def cast(dtype: str, value: Expr) -> Expr:
+    """Convert a value."""
+    return T.Cast(dtype, value)
+
+
+def bits_as_f32(value: Expr) -> Expr:
+    """Reinterpret 32 bits as a float32."""
+    return T.reinterpret("float32", value)
+
+
+def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
+    """A choice without a branch; both sides are evaluated."""
+    return T.Select(condition, then, otherwise)
+
+
+def both(a: Expr, b: Expr) -> Expr:
+    """Logical and."""
+    return tirx.all(a, b)
+
+
+def least(a: Expr, b: Expr) -> Expr:
+    """The smaller of two integers."""
+    return T.min(a, b)
+
+
+@contextmanager
+def loop(count: Expr, name: str, *, unroll: bool = False) -> Iterator[Expr]:
+    """``for name in range(count)``."""
+    frame = T.unroll(count) if unroll else T.serial(count)
+    with frame as index:
+        IRBuilder.name(name, index)
+        yield index
+
+
+@contextmanager
+def when(condition: Expr | bool) -> Iterator[None]:
+    """``if condition``; a condition known to be true leaves no branch."""
+    if condition is True:
+        yield
+        return
+    with T.If(condition), T.Then():
+        yield
+
+
+@contextmanager
+def stage(name: str) -> Iterator[None]:
+    """Mark statements as belonging to a stage of the plan."""
+    with T.attr({"ladder.stage": name}):
+        yield
+
+
+def load_vector(target: Buffer, first: int, source: Buffer, index: Expr, width: int) -> None:
+    """Read ``width`` consecutive elements into registers ``target[first:]`` with one load."""
+    if width == 1:
+        store(target, first, source[index])
+        return
+    with T.vectorized(width) as i:
+        T.buffer_store(target, source[index + i], [first + i])
+
+
+def store_vector(target: Buffer, index: Expr, source: Buffer, first: int, width: int) -> None:
+    """Write registers ``source[first:]`` to ``width`` consecutive elements with one store."""
+    with T.vectorized(width) as i:
+        T.buffer_store(target, source[first + i], [index + i])
+
+
+def sync_warp() -> None:
+    """Make writes of the warp's lanes visible to each other."""
+    T.evaluate(T.cuda.warp_sync())
+
+
+def sync_cta() -> None:
+    """Barrier of all threads of the CTA."""
+    T.evaluate(T.cuda.cta_sync())
+
+
+def sync_named(barrier: Expr, threads: int) -> None:
+    """Named barrier of some warps of the CTA (PTX ISA barrier.cta.sync)."""
+    ptx("barrier.cta.sync.aligned", T.Cast("uint32", barrier), u32(threads))

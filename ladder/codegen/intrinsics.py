@@ -1,0 +1,99 @@
+"""The intrinsics table: the only device text of the package.
+
+TensorIR spells loads, integer operations and ``T.ptx`` instructions itself. ``T.ptx`` is ``asm volatile``, which keeps the
+compiler from moving it; operations of hot decode code stand here instead as non-volatile device functions, so that
+they may be scheduled between tensor-core instructions. Each entry has the text, the pipe that issues it, and a name
+under which the emulator finds its NumPy meaning (:mod:`ladder.codegen.semantics`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.errors import LoweringError
+
+
+@dataclass(frozen=True, slots=True)
+class Intrinsic:
+    """One device function.
+
+    Attributes:
+        name: symbol in the CUDA text, after the prefix ``ladder_``.
+        operands: PTX constraint letter and C type of each operand.
+        result: the same of the result.
+        asm: PTX with ``%0`` as the result and ``%1 ..`` as operands.
+        pipe: issuing pipe: "alu", "fma" or "lsu".
+        returns: dtype of the result in TensorIR.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    result: str
+    asm: str
+    pipe: str
+    returns: str = "uint32"
+
+    @property
+    def symbol(self) -> str:
+        return f"ladder_{self.name}"
+
+    @property
+    def source(self) -> str:
+        """The CUDA text of the function."""
+        letters = "abcdef"
+        arguments = ", ".join(
+            f"{_C_TYPES[kind]} {letters[i]}" for i, kind in enumerate(self.operands)
+        )
+        inputs = ", ".join(f'"{kind}"({letters[i]})' for i, kind in enumerate(self.operands))
+        return (
+            f"static __device__ __forceinline__ {_C_TYPES[self.result]} {self.symbol}({arguments}) {{\n"
+            f"  {_C_TYPES[self.result]} d;\n"
+            f'  asm("{self.asm}" : "={self.result}"(d) : {inputs});\n'
+            f"  return d;\n"
+            f"}}\n"
+        )
+
+
+_C_TYPES = {"r": "unsigned int", "h": "unsigned short", "f": "float"}
+
+
+def _table(*entries: Intrinsic) -> dict[str, Intrinsic]:
+    table = {entry.name: entry for entry in entries}
+    if len(table) != len(entries):
+        raise LoweringError("two intrinsics share a name", at="ladder.codegen.intrinsics")
+    return table
+
+
+#: PTX ISA: lop3, shf, prmt, fma (half), cvt
+INTRINSICS: dict[str, Intrinsic] = _table(
+    Intrinsic("shf_l", ("r", "r"), "r", "shf.l.wrap.b32 %0, %1, %1, %2;", "alu"),
+    Intrinsic("prmt", ("r", "r", "r"), "r", "prmt.b32 %0, %1, %2, %3;", "alu"),
+    Intrinsic("fma_f16x2", ("r", "r", "r"), "r", "fma.rn.f16x2 %0, %1, %2, %3;", "fma"),
+    Intrinsic("fma_bf16x2", ("r", "r", "r"), "r", "fma.rn.bf16x2 %0, %1, %2, %3;", "fma"),
+    Intrinsic("cvt_f16x2_e4m3x2", ("h",), "r", "cvt.rn.f16x2.e4m3x2 %0, %1;", "alu"),
+    Intrinsic("cvt_f16x2_e5m2x2", ("h",), "r", "cvt.rn.f16x2.e5m2x2 %0, %1;", "alu"),
+    Intrinsic("cvt_f32_f16", ("h",), "f", "cvt.f32.f16 %0, %1;", "alu", "float32"),
+    Intrinsic("cvt_f16_f32", ("f",), "h", "cvt.rn.f16.f32 %0, %1;", "alu", "uint16"),
+    Intrinsic("cvt_bf16_f32", ("f",), "h", "cvt.rn.bf16.f32 %0, %1;", "alu", "uint16"),
+)
+
+
+def lop3(table: int) -> Intrinsic:
+    """The intrinsic of ``lop3.b32`` with a truth table (an immediate in PTX, so each table is a function)."""
+    return Intrinsic(
+        f"lop3_{table:02x}", ("r", "r", "r"), "r", f"lop3.b32 %0, %1, %2, %3, 0x{table:02x};", "alu"
+    )
+
+
+def find(name: str) -> Intrinsic:
+    """Look an intrinsic up by name; ``lop3_XX`` stands for all 256 truth tables."""
+    if name.startswith("lop3_"):
+        return lop3(int(name[5:], 16))
+    try:
+        return INTRINSICS[name]
+    except KeyError:
+        raise LoweringError(
+            f"no intrinsic {name!r}",
+            at="ladder.codegen.intrinsics",
+            hint=f"known: lop3_XX, {', '.join(INTRINSICS)}",
+        ) from None

@@ -1,0 +1,55 @@
+"""Convert placed in shared memory: decoded weights are written there and read back as A fragments by ldmatrix.
+
+Every warp of a ring decodes its share of the block's row tiles; after a ring barrier each warp reads the tiles that it
+multiplies. The scratch tile is ``[channels][block_k]`` of 16-bit lane values, swizzled like the activations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.decode import DecodeEmitter
+from ladder.codegen.stages.load_ring import swizzled_chunk
+from ladder.scheduler.packing import TILE_ROWS
+
+_LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+
+
+class SharedWeights:
+    """Emits decoding into, and reading from, the scratch tile of the thread's ring."""
+
+    def __init__(self, kernel: Kernel, decode: DecodeEmitter, base: int) -> None:
+        self.kernel, self.decode = kernel, decode
+        tiling = kernel.plan.tiling
+        self.block_k = kernel.plan.packing.geometry.block_k
+        self.base = base + kernel.slice * (tiling.channels * self.block_k * 2)
+        self.a = e.registers("a", 4 * tiling.row_tiles, "uint32")
+
+    def write(self, row_tile: int, atom: int, start: Any) -> None:
+        """Decode one atom (packed words at byte ``start``) into the scratch tile, if this warp is to do it."""
+        kernel, tiling = self.kernel, self.kernel.plan.tiling
+        mine = True if tiling.warps_m == 1 else kernel.warp_m == row_tile % tiling.warps_m
+        with e.when(mine):
+            decoder = self.decode.atom(start)
+            row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane // 4
+            for step in range(decoder.program.steps):
+                for index, value in enumerate(decoder.fragment(step)):
+                    chunk = (atom * decoder.program.steps + step) * 2 + (index >> 1)
+                    place = swizzled_chunk(row + 8 * (index & 1), chunk, self.block_k // 8)
+                    at = self.base // 4 + place * 4 + kernel.lane % 4
+                    e.store(kernel.shared["uint32"], at, value)
+
+    def fragments(self, step: int) -> list[list[Any]]:
+        """A fragments of a step of the block, per row tile."""
+        kernel, tiling = self.kernel, self.kernel.plan.tiling
+        result = []
+        for row_tile in range(tiling.row_tiles):
+            row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane % TILE_ROWS
+            chunk = step * 2 + kernel.lane // TILE_ROWS
+            address = self.base + swizzled_chunk(row, chunk, self.block_k // 8) * 16
+            registers = [self.a[4 * row_tile + i] for i in range(4)]
+            e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
+            result.append(registers)
+        return result

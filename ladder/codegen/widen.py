@@ -1,0 +1,50 @@
+"""Widening of stored scales, zeros and biases to float32, and narrowing of outputs, as TensorIR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ladder.codegen import emit as e
+
+
+def _bfloat16(word: Any) -> Any:
+    return e.bits_as_f32(e.cast("uint32", word) << e.u32(16))
+
+
+def _e8m0(byte: Any) -> Any:
+    """2^(byte - 127): the byte is the float32 exponent; byte 0 is the subnormal 2^-127 (OCP MX 1.0, section 5.4.1)."""
+    wide = e.cast("uint32", byte)
+    return e.bits_as_f32(e.select(wide == e.u32(0), e.u32(0x00400000), wide << e.u32(23)))
+
+
+def _e4m3(byte: Any) -> Any:
+    """Spliced into a float16, whose exponent bias is 8 larger: exact, subnormals included; NaN codes are refused earlier."""
+    wide = e.cast("uint32", byte)
+    half = ((wide & e.u32(0x80)) << e.u32(8)) | ((wide & e.u32(0x7F)) << e.u32(7))
+    return e.call("cvt_f32_f16", e.cast("uint16", half)) * e.f32(256.0)
+
+
+_WIDEN: dict[str, Callable[[Any], Any]] = {
+    "float16": lambda word: e.call("cvt_f32_f16", word),
+    "bfloat16": _bfloat16,
+    "float32": lambda value: value,
+    "float8_e8m0fnu": _e8m0,
+    "float8_e4m3fn": _e4m3,
+}
+
+_NARROW: dict[str, Callable[[Any], Any]] = {
+    "float16": lambda value: e.call("cvt_f16_f32", value),
+    "bfloat16": lambda value: e.call("cvt_bf16_f32", value),
+    "float32": lambda value: value,
+}
+
+
+def widen(dtype: str, stored: Any) -> Any:
+    """The float32 value of a stored element."""
+    return _WIDEN[dtype](stored)
+
+
+def narrow(dtype: str, value: Any) -> Any:
+    """A float32 rounded to nearest even and stored as ``dtype``."""
+    return _NARROW[dtype](value)
