@@ -15,14 +15,14 @@ ROWS = 4
 
 mxfp4 = ladder.types["mxfp4"]
 rng = np.random.default_rng(0)
-weights = rng.normal(size=(N, K)) * 2.0 ** rng.integers(-30, 0, size=(N, 1))  # rows of very different size
+weights = rng.normal(size=(N, K)) * 2.0 ** rng.integers(
+    -30, 0, size=(N, 1)
+)  # rows of very different size
 q = ladder.quantize(weights, mxfp4)
 print(f"{mxfp4}: {q.codes.shape} codes, {q.scales.shape} scales of {q.scales.dtype}")
 
 for activation in ("float16", "bfloat16"):
-    op = ladder.matmul(
-        m=ROWS, n=N, k=K, activation=activation, weight=mxfp4, out="float32"
-    )
+    op = ladder.matmul(m=ROWS, n=N, k=K, activation=activation, weight=mxfp4, out="float32")
     plan = ladder.schedule(op, device="h200")
     x = rng.normal(size=(ROWS, K)).astype(op.activation.dtype)
     exact = op.reference(x, q)

@@ -50,28 +50,47 @@ class Placement(str, Enum):
 SHAPE = "Shape"
 WEIGHT = "Weight"
 
-N = Annotated[int, typer.Option("-n", help="output channels: rows of the weight", min=1, rich_help_panel=SHAPE)]
-K = Annotated[int, typer.Option("-k", help="columns of the weight and of x", min=1, rich_help_panel=SHAPE)]
+N = Annotated[
+    int,
+    typer.Option("-n", help="output channels: rows of the weight", min=1, rich_help_panel=SHAPE),
+]
+K = Annotated[
+    int, typer.Option("-k", help="columns of the weight and of x", min=1, rich_help_panel=SHAPE)
+]
 M = Annotated[
-    int | None, typer.Option("-m", help="tokens: rows of x; left out, any number", min=0, rich_help_panel=SHAPE)
+    int | None,
+    typer.Option(
+        "-m", help="tokens: rows of x; left out, any number", min=0, rich_help_panel=SHAPE
+    ),
 ]
 WeightName = Annotated[
-    str, typer.Option("--weight", "-w", help="number format, see `ladder types`", rich_help_panel=WEIGHT)
+    str,
+    typer.Option(
+        "--weight", "-w", help="number format, see `ladder types`", rich_help_panel=WEIGHT
+    ),
 ]
 Group = Annotated[
     str | None,
     typer.Option(
-        "--group", "-g", help="weights that share a scale: 128, channel, tensor, 128x128", rich_help_panel=WEIGHT
+        "--group",
+        "-g",
+        help="weights that share a scale: 128, channel, tensor, 128x128",
+        rich_help_panel=WEIGHT,
     ),
 ]
 Scale = Annotated[str, typer.Option("--scale", help="type of the scales", rich_help_panel=WEIGHT)]
-ZeroPoint = Annotated[Zero, typer.Option("--zero", help="convention of the zero point", rich_help_panel=WEIGHT)]
+ZeroPoint = Annotated[
+    Zero, typer.Option("--zero", help="convention of the zero point", rich_help_panel=WEIGHT)
+]
 ActivationName = Annotated[Activation, typer.Option("--activation", "-a", help="type of x")]
 OutName = Annotated[Out, typer.Option("--out", help="type of y")]
 Bias = Annotated[bool, typer.Option("--bias", help="add bias[n]")]
-DeviceName = Annotated[str, typer.Option("--device", "-d", help="name, see `ladder devices`, or a device file")]
+DeviceName = Annotated[
+    str, typer.Option("--device", "-d", help="name, see `ladder devices`, or a device file")
+]
 Convert = Annotated[
-    Placement | None, typer.Option("--convert", help="where to decode, instead of where the scheduler chose")
+    Placement | None,
+    typer.Option("--convert", help="where to decode, instead of where the scheduler chose"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
@@ -142,6 +161,4 @@ def operator(
     """The matmul that the options spell."""
     from ladder.graph import matmul
 
-    return matmul(
-        m, n, k, activation=activation.value, weight=weight, out=out.value, bias=bias
-    )
+    return matmul(m, n, k, activation=activation.value, weight=weight, out=out.value, bias=bias)
