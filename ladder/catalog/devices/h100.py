@@ -37,7 +37,7 @@ DEVICE = Device(
         *(
             isa.wgmma(t, n, tera_ops=rate)
             for t in ("fp8_e4m3fn", "fp8_e5m2", "int8")
-            for n, rate in ((256, 1843), (128, 1803))
+            for n, rate in ((256, 1843), (128, 1803), (64, 1744), (32, 1600), (16, 936), (8, 476))
         ),
         *(isa.wgmma(t, 256, tera_ops=926, weight_level="shared") for t in ("float16", "bfloat16")),
         isa.ldmatrix(4),
