@@ -90,8 +90,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return f"<{self._kind}s: {', '.join(self)}>"
 
     def _fill(self) -> None:
-        if self._filled:
-            return
+        """Load the catalogue once, whole or not at all."""
         with self._lock:
             if self._filled:
                 return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -49,6 +51,30 @@ def where(bad: Bools) -> str:
     """Count and first place of what is wrong: ``3 of 32, first at [0, 5]``."""
     first = ", ".join(str(int(i)) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
     return f"{int(np.count_nonzero(bad))} of {bad.size}, first at [{first}]"
+
+
+class FloatLimits(NamedTuple):
+    """What NumPy's and ml_dtypes' finfo know of a float dtype, as plain numbers."""
+
+    min: float
+    max: float
+    smallest: float
+    mantissa: int
+    min_exponent: int
+
+
+@cache
+def float_limits(dtype: np.dtype[Any]) -> FloatLimits:
+    """Limits of a float dtype: range, smallest number above zero, mantissa bits, least exponent."""
+    finfo: Any = ml_dtypes.finfo  # which carries no types
+    found = finfo(dtype)
+    return FloatLimits(
+        float(found.min),
+        float(found.max),
+        float(found.smallest_subnormal),
+        int(found.nmant),
+        int(found.minexp),
+    )
 
 
 def round_mantissa(values: Values, mantissa: int, min_exponent: int) -> Values:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ladder.ttype.arrays import Values, as_values, round_mantissa
+from ladder.ttype.arrays import Values, as_values, float_limits, round_mantissa
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,18 @@ class ComputeType:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
         return self.dtype.kind != "i"
 
     @property
     def max(self) -> float:
         """Largest finite value."""
-        limits = ml_dtypes.finfo(self.dtype) if self.is_float else np.iinfo(self.dtype)
-        return float(limits.max)
+        return float(float_limits(self.dtype).max if self.is_float else np.iinfo(self.dtype).max)
 
     @property
     def min(self) -> float:
         """Smallest finite value."""
-        limits = ml_dtypes.finfo(self.dtype) if self.is_float else np.iinfo(self.dtype)
-        return float(limits.min)
+        return float(float_limits(self.dtype).min if self.is_float else np.iinfo(self.dtype).min)
 
     def round(self, values: ArrayLike) -> Values:
         """The nearest value of this type as float64, ties to even; what overflows is infinite.
@@ -52,8 +51,8 @@ class ComputeType:
         """
         given = as_values(values, at=self.name)
         if self.is_float:
-            limits = ml_dtypes.finfo(self.dtype)
-            rounded = round_mantissa(given, int(limits.nmant), int(limits.minexp))
+            limits = float_limits(self.dtype)
+            rounded = round_mantissa(given, limits.mantissa, limits.min_exponent)
         else:
             rounded = np.rint(given)
         rounded = np.where(rounded > self.max, np.inf, rounded)

@@ -47,7 +47,7 @@ class TType:
         _check_name(name)
         check_bits(bits, name)
         written = _written(name, bits, values, encoding)
-        table = written.table()
+        table = Codebook.of(written.table(), at=name).values
         _check_table(name, bits, table)
         self._name = name
         self._bits = bits
@@ -168,8 +168,8 @@ class TType:
         """
         given = np.asarray(codes)
         _check_integers(given, self)
-        outside = (given < 0) | (given >= 2**self.bits)
-        if outside.any():
+        if given.size and not 0 <= int(given.min()) <= int(given.max()) < 2**self.bits:
+            outside = (given < 0) | (given >= 2**self.bits)
             raise TypeDeclarationError(
                 f"codes of {self} lie in 0..{2**self.bits - 1}, found others in {where(outside)}",
                 hint="codes are bit patterns; TType.encode turns values into them",
@@ -266,7 +266,7 @@ class TType:
         return f"TType({self._name!r}, bits={self._bits}, range=[{self.min:g}, {self.max:g}])"
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise TypeDeclarationError(
             f"a type is named by an identifier, found {name!r}",
@@ -289,9 +289,9 @@ def _written(
         )
     if values is not None:
         return Codebook.of(values, at=name)
-    if isinstance(encoding, Encoding):
+    if isinstance(encoding, Encoding) and not isinstance(encoding, type):
         return encoding
-    if callable(encoding):
+    if callable(encoding) and not isinstance(encoding, type):
         return Codebook.from_function(encoding, bits, at=name)
     raise TypeDeclarationError(
         f"expected an encoding or a function from code to value, found {encoding!r}",

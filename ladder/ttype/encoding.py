@@ -36,7 +36,7 @@ class Encoding(Protocol):
         """The values of the codes ``0 .. 2**bits - 1``."""
 
 
-def check_bits(bits: int, at: object) -> None:
+def check_bits(bits: object, at: object) -> None:
     """Refuse a width that is not a whole number in 1..8.
 
     Raises:
@@ -54,9 +54,8 @@ class _Checked:
     """Refuses a width out of 1..8 as soon as an encoding is made."""
 
     __slots__ = ()
-    bits: int
 
-    def __post_init__(self) -> None:
+    def __post_init__(self: Encoding) -> None:
         check_bits(self.bits, type(self).__name__)
 
 
@@ -71,6 +70,7 @@ class Integer(_Checked):
     signed: bool = True
 
     def table(self) -> Table:
+        """``code``, less ``2**bits`` from the middle on if signed."""
         wrap = 2**self.bits if self.signed else 0
         half = 2 ** (self.bits - 1)
         return tuple(float(c - wrap if c >= half else c) for c in range(2**self.bits))
@@ -83,6 +83,7 @@ class Offset(_Checked):
     bits: int
 
     def table(self) -> Table:
+        """``code - 2**(bits-1)``."""
         return tuple(float(c - 2 ** (self.bits - 1)) for c in range(2**self.bits))
 
 
@@ -96,6 +97,7 @@ class SignMagnitude(_Checked):
     bits: int
 
     def table(self) -> Table:
+        """The magnitudes, then the same with a minus."""
         half = 2 ** (self.bits - 1)
         return tuple(math.copysign(c % half, half - 1 - c) for c in range(2**self.bits))
 
@@ -107,6 +109,7 @@ class Bipolar(_Checked):
     bits: int
 
     def table(self) -> Table:
+        """``2*code - (2**bits - 1)``."""
         return tuple(float(2 * c - (2**self.bits - 1)) for c in range(2**self.bits))
 
 
@@ -116,9 +119,11 @@ class Ternary:
 
     @property
     def bits(self) -> int:
+        """Two, of which one code stays unused."""
         return 2
 
     def table(self) -> Table:
+        """-1, 0, 1 and nothing."""
         return (-1.0, 0.0, 1.0, None)
 
 
@@ -160,9 +165,11 @@ class Float(_Checked):
 
     @property
     def bits(self) -> int:
+        """Sign, exponent and mantissa together."""
         return 1 + self.exponent + self.mantissa
 
     def table(self) -> Table:
+        """The magnitudes, then the same with a minus, special codes in their places."""
         half = 2 ** (self.bits - 1)
         magnitudes = [self._magnitude(c) for c in range(half)]
         table = magnitudes + [-m for m in magnitudes]
@@ -191,6 +198,7 @@ class PowerOfTwo(_Checked):
     bias: int = 127
 
     def table(self) -> Table:
+        """Rising powers of two, then NaN."""
         last = 2**self.bits - 1
         return (*(math.ldexp(1.0, c - self.bias) for c in range(last)), math.nan)
 
@@ -224,9 +232,11 @@ class Codebook:
 
     @property
     def bits(self) -> int:
+        """The least width that has a code for each value."""
         return max(1, (len(self.values) - 1).bit_length())
 
     def table(self) -> Table:
+        """The values as given."""
         return self.values
 
 
@@ -244,6 +254,6 @@ def _exact(value: object, at: str) -> float | None:
         number = float(value)  # type: ignore[arg-type]  # anything numeric: NumPy, Fraction, Decimal
     except (TypeError, ValueError, OverflowError) as error:
         raise found from error
-    if number == number and number != value:
+    if not math.isnan(number) and number != value:
         raise found
     return number

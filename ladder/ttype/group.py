@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -57,7 +57,7 @@ class GroupedType:
     scale: str | None = "float16"
     zero: Zero | None = None
     second: str | None = None
-    label: str = ""
+    label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         _check_extents(self.group)
@@ -77,7 +77,10 @@ class GroupedType:
                 at=self.element,
                 hint="use zero='integer', or a scale of 16 or 32 bits",
             )
-        if self.zero in ("float", "rescaled") and max(-self.element.min, self.element.max) > scale.max:
+        if (
+            self.zero in ("float", "rescaled")
+            and max(-self.element.min, self.element.max) > scale.max
+        ):
             raise TypeDeclarationError(
                 f"a {self.zero} zero has to hold values of {self.element}, and {scale} ends at "
                 f"{scale.max:.6g}",
@@ -198,7 +201,12 @@ def _extent(extent: object) -> int | None:
     return extent  # type: ignore[return-value]  # checked, with a reason, by GroupedType
 
 
-def _check_extents(group: Group) -> None:
+def _check_extents(group: object) -> None:
+    if not isinstance(group, tuple) or len(group) != 2:
+        raise TypeDeclarationError(
+            f"a group is (rows, columns), found {group!r}",
+            hint="TType.grouped takes the short forms: 128, 'channel', 'tensor'",
+        )
     for extent, axis in zip(group, ("rows", "columns"), strict=True):
         if extent is None:
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ladder.ttype.arrays import Bools, Codes, Values
 
@@ -60,14 +61,13 @@ class Nearest:
         448 in fp8_e4m3fn, anything above it overflows (IEEE 754, 7.4).
         """
         finite = np.flatnonzero(np.isfinite(self.values))
-        low, high = (self._end(finite[::-1]), self._end(finite))
-        (lowest, low_odd), (highest, high_odd) = low, high
+        lowest, low_odd = self._end(finite[::-1])
+        highest, high_odd = self._end(finite)
         beyond: Bools = (inputs > highest) | (inputs < lowest)
-        return beyond | (high_odd & (inputs == highest)) | (low_odd & (inputs == lowest))
+        beyond |= (high_odd & (inputs == highest)) | (low_odd & (inputs == lowest))
+        return beyond
 
-    def _end(
-        self, ordered: Codes | np.ndarray[tuple[int], np.dtype[np.intp]]
-    ) -> tuple[float, bool]:
+    def _end(self, ordered: NDArray[np.intp]) -> tuple[float, bool]:
         """Half a step beyond the last of ``ordered``, and whether its code is odd."""
         last = float(self.values[ordered[-1]])
         before = float(self.values[ordered[-2]]) if len(ordered) > 1 else last

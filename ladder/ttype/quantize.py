@@ -16,8 +16,8 @@ from ladder.ttype.resolve import weight_type
 from ladder.ttype.scale import SCALE_TYPES, ScaleType
 
 
-def quantize(weights: ArrayLike, type: GroupedType | TType | str) -> Quantized:
-    """Quantise ``weights`` [N, K] to ``type``, to nearest within each group.
+def quantize(weights: ArrayLike, wt: GroupedType | TType | str) -> Quantized:
+    """Quantise ``weights`` [N, K] to ``wt``, to nearest within each group.
 
     * Without a zero the scale is the smallest at which the largest and the smallest weight of the group
       lie within the element's finite range: ``amax / 6`` for fp4, ``max(max / 7, -min / 8)`` for int4.
@@ -27,7 +27,7 @@ def quantize(weights: ArrayLike, type: GroupedType | TType | str) -> Quantized:
     * The scale is rounded to nearest in its type, or up where the weights at an end would else be more than
       half a step off; e8m0 always rounds up, so that nothing saturates. Hence ``|w - dequantised|`` is at
       most half the element's largest gap times the scale, wherever the element has both signs or the
-      weights have only the element's.
+      weights have only the element's; the rounding of a rescaled zero comes on top.
     * A group of zeros decodes to exact zeros; groups too small for the scale type take its smallest scale.
     * Short last groups are groups of their own: no padding enters a minimum or maximum.
     * With a second level (nvfp4) the tensor's scale brings the largest group scale to 448.
@@ -36,7 +36,7 @@ def quantize(weights: ArrayLike, type: GroupedType | TType | str) -> Quantized:
         ShapeError: weights are not [N, K].
         TypeDeclarationError: a weight is not finite, or too large for the scale type.
     """
-    wt = weight_type(type)
+    wt = weight_type(wt)
     given = _weights(weights, wt)
     if wt.scale_type is None:
         return Quantized(wt, read_only(_encode(given, wt, None)))
@@ -179,7 +179,7 @@ def _stored_zeros(zeros: Codes | None, full: Values, wt: GroupedType) -> Array |
 
 
 def _check_overflow(scales: Values, wanted: Values, scale: ScaleType, wt: GroupedType) -> None:
-    beyond = scales > scale.max
+    beyond = ~(scales <= scale.max)
     if beyond.any():
         raise TypeDeclarationError(
             f"a group needs a scale of {wanted.max():.4g}, and {scale} ends at {scale.max:.6g}: "

@@ -36,7 +36,7 @@ class Quantized:
 
     def __init__(
         self,
-        type: GroupedType | TType | str,
+        type: GroupedType | TType | str,  # noqa: A002  # as the attribute is called
         codes: ArrayLike,
         scales: ArrayLike | None = None,
         zeros: ArrayLike | None = None,
@@ -157,7 +157,8 @@ def spread(
     group_rows, group_columns = extents
     row = np.arange(rows.start, rows.stop) // group_rows
     column = np.arange(shape[1]) // group_columns
-    return metadata[row].astype(np.float64)[:, column]
+    values: Values = metadata[row].astype(np.float64)[:, column]
+    return values
 
 
 def _same_bits(one: Any, other: Any) -> bool:
@@ -208,7 +209,7 @@ def _global_scale(wt: GroupedType, scale: float | None) -> np.float32 | None:
         _check_presence("global_scale", wt, scale, wanted=wt.second is not None)
         return None
     with np.errstate(over="ignore"):
-        single = np.float32(scale)
+        single: np.float32 = np.float32(scale)
     if not np.isfinite(single):
         raise TypeDeclarationError(f"global_scale is {scale} and has to be finite", at=wt)
     return single

@@ -49,8 +49,9 @@ def compute_type(given: ComputeType | str) -> ComputeType:
     if isinstance(given, ComputeType):
         return given
     by_name = {compute.name: compute for compute in COMPUTE_TYPES}
-    if isinstance(given, str) and given in by_name:
-        return by_name[given]
+    name = types.aliases.get(given, given)
+    if name in by_name:
+        return by_name[name]
     raise TypeDeclarationError(
         f"unknown compute type {given!r}", hint=suggestion(str(given), tuple(by_name))
     )

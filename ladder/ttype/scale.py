@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from ladder.errors import TypeDeclarationError
-from ladder.ttype.arrays import Array, Values, round_mantissa
+from ladder.ttype.arrays import Values, float_limits, round_mantissa
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class ScaleType:
     @property
     def mantissa(self) -> int:
         """Stored mantissa bits."""
-        return int(ml_dtypes.finfo(self.dtype).nmant)
+        return float_limits(self.dtype).mantissa
 
     @property
     def max(self) -> float:
         """Largest finite scale."""
-        return float(ml_dtypes.finfo(self.dtype).max)
+        return float_limits(self.dtype).max
 
     @property
     def smallest(self) -> float:
         """Smallest scale above zero."""
-        return float(ml_dtypes.finfo(self.dtype).smallest_subnormal)
+        return float_limits(self.dtype).smallest
 
     @property
     def powers_only(self) -> bool:
@@ -57,21 +57,22 @@ class ScaleType:
         of OCP Microscaling v1.0, 6.3, ``floor(log2(amax)) - emax``, lets the largest weights of a group
         saturate.) A result beyond ``max`` is returned as it is, for the caller to refuse.
         """
-        limits = ml_dtypes.finfo(self.dtype)
+        limits = float_limits(self.dtype)
         if not self.powers_only:
-            return round_mantissa(scales, int(limits.nmant), int(limits.minexp))
+            return round_mantissa(scales, limits.mantissa, limits.min_exponent)
         fraction, exponent = np.frexp(
             scales
         )  # scales = fraction * 2**exponent, fraction in [0.5, 1)
         ceiling = exponent - (fraction == 0.5)
-        power: Values = np.ldexp(1.0, np.maximum(ceiling, int(limits.minexp)))
+        power: Values = np.ldexp(1.0, np.maximum(ceiling, limits.min_exponent))
         return power
 
     def after(self, scales: Values) -> Values:
         """The next larger scale of each, as float64; scales are this type's and not negative."""
         word = np.dtype(f"uint{self.bits}")
         patterns = scales.astype(self.dtype).view(word) + word.type(1)
-        return patterns.view(self.dtype).astype(np.float64)
+        following: Values = patterns.view(self.dtype).astype(np.float64)
+        return following
 
     def __str__(self) -> str:
         return self.name
@@ -103,4 +104,3 @@ def scale_type(name: str) -> ScaleType:
             f"unknown scale type {name!r}", hint=f"scales come as {', '.join(SCALE_TYPES)}"
         )
     return SCALE_TYPES[name]
-
