@@ -94,7 +94,12 @@ class Packed(Mapping[str, Any]):
         """Where every array lies."""
         return {name: view(array) for name, array in self._arrays.items()}
 
-    @property
+    @cached_property
+    def pointers(self) -> dict[str, int]:
+        """Address of every array."""
+        return {name: found.pointer for name, found in self.views.items()}
+
+    @cached_property
     def place(self) -> str:
         """``cpu`` or ``cuda:0``."""
         return next(iter(self.views.values())).place
@@ -279,16 +284,15 @@ def _bits(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _to_numpy(array: Any) -> NDArray[Any]:
-    if isinstance(array, np.ndarray):
-        host: NDArray[Any] = array
+    if isinstance(array, np.ndarray | DeviceBuffer):
+        host: NDArray[Any] = array if isinstance(array, np.ndarray) else array.numpy()
         return host
-    if isinstance(array, DeviceBuffer):
-        return array.numpy()
     if isinstance(library_of(array), Torch):
         array = array.detach().cpu()
     elif hasattr(array, "get"):  # CuPy's copy to the host
         array = array.get()
-    return as_numpy(view(array)).copy()
+    copy: NDArray[Any] = as_numpy(view(array)).copy()
+    return copy
 
 
 def _torch_device(device: Any) -> Any:

@@ -1,0 +1,298 @@
+"""Checks of a call's arrays, and the numbers that the kernel's arguments get from them.
+
+Everything is refused here, in Python, with the tensor's name and both values, before a kernel could read a wrong byte.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple, Protocol
+
+from ladder.codegen.kernel import LoweredKernel
+from ladder.codegen.toolchain import Cubin
+from ladder.errors import LaunchError, PackingError, ShapeError
+from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
+from ladder.runtime.packed import Packed
+
+#: what the "vector" access of a plan asks of x: rows start at multiples of so many elements, and so many bytes
+VECTOR_ELEMENTS = 8
+VECTOR_BYTES = 16
+
+
+class OperatorLike(Protocol):
+    """What the runtime asks of :class:`ladder.graph.matmul.MatMul`."""
+
+    @property
+    def n(self) -> int:
+        """Output channels."""
+
+    @property
+    def k(self) -> int:
+        """Columns of x."""
+
+    @property
+    def activation(self) -> Any:
+        """Type of x."""
+
+    @property
+    def out(self) -> Any:
+        """Type of y."""
+
+    @property
+    def bias(self) -> bool:
+        """Whether a bias is added."""
+
+
+class PlanLike(Protocol):
+    """What the runtime asks of :class:`ladder.scheduler.plan.Plan`."""
+
+    @property
+    def op(self) -> OperatorLike:
+        """The operator."""
+
+    @property
+    def m_range(self) -> tuple[int, int | None]:
+        """Least and largest m; None: no upper limit."""
+
+    @property
+    def access(self) -> str:
+        """``vector`` or ``scalar``."""
+
+    def to_json(self) -> Any:
+        """Return the plan as JSON."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel of an operator, for the rows and strides that its plan takes."""
+
+    plan: PlanLike
+    lowered: LoweredKernel
+    cubins: Mapping[str, Cubin]
+
+    def takes_rows(self, m: int) -> bool:
+        """Whether ``m`` is in the plan's range."""
+        low, high = self.plan.m_range
+        return low <= m and (high is None or m <= high)
+
+    def refuses(self, x: ArrayView, found: Rows | None) -> str:
+        """Return what about x's layout the kernel cannot read, or an empty text."""
+        if found is None:
+            return "leading axes that no single stride walks"
+        lowered = self.lowered
+        if found.stride_k != 1 and (
+            self.plan.access == "vector" or lowered.parameter("x_stride_k") is None
+        ):
+            return f"inner stride {found.stride_k}, not 1"
+        if found.m > 1:
+            if lowered.parameter("x_stride_m") is None and found.stride_m != x.shape[-1]:
+                return f"row stride {found.stride_m}, not {x.shape[-1]}"
+            if self.plan.access == "vector" and found.stride_m % VECTOR_ELEMENTS:
+                return f"row stride {found.stride_m}, no multiple of {VECTOR_ELEMENTS}"
+        if self.plan.access == "vector" and x.pointer % VECTOR_BYTES:
+            return f"address {x.pointer:#x}, no multiple of {VECTOR_BYTES} bytes"
+        return ""
+
+
+class Call(NamedTuple):
+    """A checked call: the kernel, the value of every argument by role, and what to return."""
+
+    number: int
+    variant: Variant
+    x: ArrayView
+    m: int
+    values: dict[str, int]
+    out: Any
+
+
+def check_call(
+    variants: Sequence[Variant],
+    key: str,
+    arrays: tuple[Any, Any, Any, Any],
+) -> Call:
+    """Check a call of an operator.
+
+    Args:
+        variants: the operator's kernels.
+        key: digest of their packing.
+        arrays: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., n]`` or None (one is made).
+
+    Raises:
+        ShapeError: extents do not fit.
+        PackingError: the weight was packed otherwise.
+        LaunchError: a dtype, device or layout does not fit.
+    """
+    x, packed, bias, out = arrays
+    op = variants[0].plan.op
+    x_view = view(x)
+    m = _check_x(op, x_view)
+    _check_packed(key, packed, x_view)
+    if m:
+        number, x, x_view, found = _choose(variants, x, x_view, m)
+    else:  # nothing is read: any layout will do
+        number, found = 0, Rows(0, op.k, 1)
+    variant = variants[number]
+    shape = (*x_view.shape[:-1], op.n)
+    if out is None:
+        out = library_of(x).empty(x, shape, op.out.name)
+    y_view = view(out)
+    y_rows = _check_out(variant, shape, y_view, x_view)
+    values = dict(packed.pointers)
+    values["x"], values["y"], values["m"] = x_view.pointer, y_view.pointer, m
+    values["x_stride_m"], values["x_stride_k"] = found.stride_m, found.stride_k
+    values["y_stride_m"] = y_rows.stride_m
+    if bias is not None or op.bias:
+        values["bias"] = _check_bias(variant, bias, x_view)
+    return Call(number, variant, x_view, m, values, out)
+
+
+def _check_x(op: OperatorLike, x: ArrayView) -> int:
+    if not x.shape or x.shape[-1] != op.k:
+        raise ShapeError(
+            f"x is {list(x.shape)}, the operator takes [..., {op.k}]", at="x", hint="k comes last"
+        )
+    _check_dtype("x", x, op.activation.name)
+    return prod(x.shape[:-1])
+
+
+def _check_dtype(name: str, found: ArrayView, wanted: str) -> None:
+    if found.dtype != wanted:
+        raise LaunchError(
+            f"{name} is {found.dtype}, the kernel takes {wanted}",
+            at=f"{name}: {found}",
+            hint=f"cast {name}, or compile the operator for {found.dtype}",
+        )
+
+
+def _check_place(name: str, found: ArrayView, x: ArrayView, hint: str = "") -> None:
+    if found.device != x.device or found.ordinal != x.ordinal:
+        raise LaunchError(
+            f"{name} is on {found.place}, x on {x.place}",
+            at=name,
+            hint=hint or f"move {name} to {x.place}",
+        )
+
+
+def _check_packed(key: str, packed: Any, x: ArrayView) -> None:
+    if not isinstance(packed, Packed):
+        raise LaunchError(
+            f"the weight is a {type(packed).__qualname__}",
+            at="packed",
+            hint="kernel.pack(q) makes it",
+        )
+    if packed.key != key:
+        raise PackingError(
+            f"the weight was packed as {packed.key[:12]}, the kernel reads {key[:12]}",
+            at=str(packed),
+            hint="pack the weight with this kernel: kernel.pack(q)",
+        )
+    for name, found in packed.views.items():
+        _check_place(name, found, x, f"packed.to('{x.place}'), or packed.to(x.device) for torch")
+
+
+def _choose(
+    variants: Sequence[Variant], x: Any, x_view: ArrayView, m: int
+) -> tuple[int, Any, ArrayView, Rows]:
+    """Return the kernel that reads x as it lies; else x is copied, which is announced."""
+    fitting = [index for index, variant in enumerate(variants) if variant.takes_rows(m)]
+    if not fitting:
+        ranges = ", ".join(_range(variant) for variant in variants)
+        raise ShapeError(
+            f"x has {m} rows, the kernels take {ranges}",
+            at=f"x: {x_view}",
+            hint="compile the operator with m=None for any number of rows",
+        )
+    found = rows(x_view)
+    reasons = []
+    for index in fitting:
+        reason = variants[index].refuses(x_view, found)
+        if not reason and found is not None:
+            return index, x, x_view, found
+        reasons.append(reason)
+    copy = library_of(x).contiguous(x)
+    copy_view = view(copy)
+    copied = rows(copy_view)
+    for index in fitting:
+        reason = variants[index].refuses(copy_view, copied)
+        if not reason and copied is not None:
+            warnings.warn(
+                f"x is copied at every call: it has {reasons[0]}", RuntimeWarning, stacklevel=5
+            )
+            return index, copy, copy_view, copied
+    raise LaunchError(
+        f"x has {reasons[0]}, a copy still {reason}",
+        at=f"x: {x_view}",
+        hint="compile the operator for any strides",
+    )
+
+
+def _range(variant: Variant) -> str:
+    low, high = variant.plan.m_range
+    return f"{low} or more" if high is None else f"{low} to {high}"
+
+
+def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayView) -> Rows:
+    op = variant.plan.op
+    _check_dtype("out", y, op.out.name)
+    if tuple(y.shape) != shape:
+        raise ShapeError(f"out is {list(y.shape)}, the result {list(shape)}", at="out")
+    _check_place("out", y, x)
+    found = rows(y)
+    strided = variant.lowered.parameter("y_stride_m") is not None
+    if found is None or found.stride_k != 1 or not _rows_apart(found, op.n, strided=strided):
+        raise LaunchError(
+            f"out has strides {list(y.strides)}",
+            at=f"out: {y}",
+            hint="rows must be dense and apart"
+            + ("" if strided else ", one directly after the other"),
+        )
+    if found.m and _span(y, found, op.n).overlaps(_span(x, rows(x), op.k)):
+        raise LaunchError("out overlaps x", at=f"out: {y}", hint="give out memory of its own")
+    return found
+
+
+def _rows_apart(found: Rows, n: int, *, strided: bool) -> bool:
+    return found.m <= 1 or (found.stride_m >= n if strided else found.stride_m == n)
+
+
+class _Span(NamedTuple):
+    """Addresses from ``first`` up to, not including, ``last``."""
+
+    first: int
+    last: int
+
+    def overlaps(self, other: _Span) -> bool:
+        return self.first < other.last and other.first < self.last
+
+
+def _span(found: ArrayView, lines: Rows | None, extent: int) -> _Span:
+    assert lines is not None
+    size = numpy_dtype(found.dtype).itemsize
+    last = (lines.m - 1) * lines.stride_m + (extent - 1) * lines.stride_k + 1
+    return _Span(found.pointer, found.pointer + last * size)
+
+
+def _check_bias(variant: Variant, bias: Any, x: ArrayView) -> int:
+    op = variant.plan.op
+    if not op.bias:
+        raise LaunchError(
+            "a bias was given, the operator has none", at="bias", hint="matmul(..., bias=True)"
+        )
+    if bias is None:
+        raise LaunchError(
+            "the operator adds a bias, none was given", at="bias", hint=f"give bias [{op.n}]"
+        )
+    found = view(bias)
+    parameter = variant.lowered.parameter("bias")
+    _check_dtype("bias", found, op.out.name if parameter is None else parameter.dtype)
+    if tuple(found.shape) != (op.n,):
+        raise ShapeError(f"bias is {list(found.shape)}, the operator takes [{op.n}]", at="bias")
+    _check_place("bias", found, x)
+    if not found.contiguous:
+        raise LaunchError(
+            f"bias has stride {found.strides[0]}", at="bias", hint="make it contiguous"
+        )
+    return found.pointer

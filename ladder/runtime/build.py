@@ -1,0 +1,110 @@
+"""From a plan to a kernel: lower, compile, keep in the cache."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any
+
+from ladder.codegen.kernel import LoweredKernel
+from ladder.codegen.toolchain import INSTALL, Toolchain, compile_cuda
+from ladder.errors import ToolchainError
+from ladder.runtime.artifact import Artifact, Part
+from ladder.runtime.cache import Cache, CacheKey
+from ladder.runtime.driver import Driver
+from ladder.runtime.kernel import Kernel
+from ladder.runtime.load import kernel_of
+from ladder.runtime.packed import as_json, canonical
+from ladder.settings import Settings
+
+NO_TOOLCHAIN = "none"
+
+Lower = Callable[[Any], LoweredKernel]
+
+
+@lru_cache(maxsize=4)
+def default_cache(settings: Settings) -> Cache:
+    """Return the cache of this process for some settings; one, so that its memory is shared."""
+    return Cache.default(settings)
+
+
+def compile_plan(
+    plan: Any,
+    *,
+    lower: Lower | None = None,
+    cache: Cache | None = None,
+    settings: Settings | None = None,
+    driver: Driver | None = None,
+) -> Kernel:
+    """Compile a plan, or every plan of a set, to a kernel.
+
+    Args:
+        plan: a Plan or a PlanSet.
+        lower: plan -> CUDA text; None for :func:`ladder.codegen.lower.lower`.
+        cache: where compiled kernels are kept; None for the one that the settings name.
+        settings: None for those of the environment.
+        driver: None for this machine's, looked for at the first launch.
+
+    Without a CUDA compiler the kernel holds its text and no machine code, and a warning says so.
+
+    Raises:
+        LoweringError: TVM is missing and the cache has no such kernel.
+        ToolchainError: the compiler refused the text.
+    """
+    settings = settings or Settings.read()
+    toolchain = _toolchain(settings)
+    name = NO_TOOLCHAIN if toolchain is None else str(toolchain)
+    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
+    arch = plans[0].device.arch
+    options = () if toolchain is None else toolchain.command(arch)
+    key = CacheKey.of(as_json(plan.to_json()), arch, name, options)
+    cache = cache or default_cache(settings)
+
+    def build() -> Artifact:
+        lowered = [(one, (lower or _lower)(one)) for one in plans]
+        return Artifact(
+            parts=tuple(_part(one, kernel, toolchain) for one, kernel in lowered),
+            plan=as_json(plan.to_json()),
+            packing=as_json(plan.packing.to_json()),
+            packing_version=plan.packing.version,
+            toolchain=name,
+        )
+
+    if toolchain is None:
+        warnings.warn(
+            f"no CUDA compiler: the kernel holds its text only; {INSTALL}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    artifact = cache.get_or_build(key, build)
+    by_json = {canonical(as_json(one.to_json())): one for one in (plan, *plans)}
+    return kernel_of(
+        artifact,
+        driver=driver,
+        read_plan=lambda data: by_json[canonical(data)],
+        read_packing=lambda _: plan.packing,
+    )
+
+
+def _part(plan: Any, lowered: LoweredKernel, toolchain: Toolchain | None) -> Part:
+    record = as_json(plan.to_json())
+    if toolchain is None:
+        return Part(record, lowered)
+    cubin = compile_cuda(lowered.source, lowered.device_arch, toolchain=toolchain)
+    return Part(record, lowered, {lowered.device_arch: cubin})
+
+
+def _toolchain(settings: Settings) -> Toolchain | None:
+    try:
+        return Toolchain.choose(settings)
+    except ToolchainError:
+        if settings.toolchain != "auto":
+            raise  # a compiler that was asked for by name is not given up silently
+        return None
+
+
+def _lower(plan: Any) -> LoweredKernel:
+    from ladder.codegen.lower import lower
+
+    return lower(plan)

@@ -1,0 +1,92 @@
+"""A call of a kernel by the emulator: the same checks and arguments as on a GPU, the kernel's listing on the CPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from ladder.errors import EmulationError
+from ladder.runtime.arguments import Call, Variant, check_call
+from ladder.runtime.arrays import as_numpy, view
+from ladder.runtime.packed import Packed
+
+
+def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, Any]) -> Any:
+    """Run a call on the CPU; arguments as :class:`ladder.runtime.kernel.Kernel` takes them, NumPy arrays only.
+
+    The output is filled with NaN first, so that an element which the kernel does not write shows.
+
+    Raises:
+        EmulationError: the kernel has no listing, the emulator is not there, or it refuses the kernel.
+    """
+    x, packed, bias, out = arrays
+    if not isinstance(x, np.ndarray):
+        raise EmulationError(
+            f"the emulator takes NumPy arrays, x is a {type(x).__qualname__}",
+            at="x",
+            hint="x.cpu().numpy()",
+        )
+    host = packed.to("cpu") if isinstance(packed, Packed) else packed
+    call = check_call(variants, key, (x, host, bias, out))
+    if not call.m:
+        return call.out
+    lowered = call.variant.lowered
+    if lowered.listing is None:
+        raise EmulationError(
+            f"{lowered.name} holds no instruction listing",
+            at="device='emulator'",
+            hint="compile the plan again",
+        )
+    run = _emulator()
+    call.out[...] = np.nan
+    y = np.array(call.out, order="C").reshape(-1)
+    run(
+        lowered.listing,
+        _arguments(call, host, bias, y),
+        lowered.launch.grid_for(call.m),
+        lowered.launch.block,
+    )
+    call.out[...] = y.reshape(call.out.shape)
+    return call.out
+
+
+def _arguments(call: Call, packed: Packed, bias: Any, y: NDArray[Any]) -> dict[str, Any]:
+    """Return name -> flat array or number, in the order of the kernel's signature."""
+    values = {**call.values, "y_stride_m": y.size // call.m}
+    given = {name: array.reshape(-1) for name, array in packed.numpy().items()}
+    given |= {"x": _flat(call), "y": y}
+    if bias is not None:
+        given["bias"] = as_numpy(view(bias))
+    return {
+        p.name: given[p.role] if p.kind == "buffer" else values[p.role]
+        for p in call.variant.lowered.parameters
+    }
+
+
+def _flat(call: Call) -> NDArray[Any]:
+    """Return the memory that x spans, its gaps included, as the kernel addresses it."""
+    x, values = as_numpy(call.x), call.values
+    k = x.shape[-1]
+    last = (call.m - 1) * values["x_stride_m"] + (k - 1) * values["x_stride_k"]
+    if values["x_stride_m"] < 0 or values["x_stride_k"] < 0:
+        raise EmulationError(
+            f"x has strides {call.x.strides}", at="x", hint="numpy.ascontiguousarray(x)"
+        )
+    return as_strided(x, (last + 1,), (x.itemsize,), writeable=False)
+
+
+def _emulator() -> Any:
+    emulator = importlib.import_module("ladder.emulator")
+    run = getattr(emulator, "run", None)
+    if run is None:
+        raise EmulationError(
+            "this version has no emulator",
+            at="device='emulator'",
+            hint="plan.run(x, q) computes the plan in NumPy",
+        )
+    return run

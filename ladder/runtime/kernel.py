@@ -1,0 +1,288 @@
+"""A compiled operator: call it with arrays, pack weights for it, save it.
+
+packed = kernel.pack(q).to(x.device)
+y = kernel(x, packed)                    # checks every array, then launches on x's device and its current stream
+step = kernel.bind(x, packed, out=y)     # checks once
+step()                                   # only launches: no check, no allocation, no synchronisation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ladder.errors import LaunchError
+from ladder.runtime.arguments import Call, PlanLike, Variant, check_call
+from ladder.runtime.arrays import ArrayView, Library, library_of, view
+from ladder.runtime.artifact import Artifact, Part
+from ladder.runtime.buffer import DeviceBuffer
+from ladder.runtime.driver import Arguments, Driver, Prepared
+from ladder.runtime.launcher import Launcher
+from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
+
+EMULATOR = "emulator"
+
+
+class Kernel:
+    """The kernels of one operator over one packing, each for its range of rows.
+
+    Args:
+        variants: in the order in which they are tried.
+        plan: the plan, or the set of plans, that they were lowered from.
+        packing: how weights must be packed.
+        toolchain: name and version of the CUDA compiler, for the record.
+        driver: None for this machine's; looked for at the first launch.
+    """
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        plan: Any,
+        packing: PackingLike,
+        *,
+        toolchain: str = "none",
+        driver: Driver | None = None,
+    ) -> None:
+        self.variants = tuple(variants)
+        self.plan = plan
+        self.packing = packing
+        self.toolchain = toolchain
+        self.launcher = Launcher(self.variants, driver)
+        self._key = packing_key(packing)
+        self._check_roles()
+
+    @property
+    def source(self) -> str:
+        """The CUDA text of all kernels."""
+        return "\n".join(variant.lowered.source for variant in self.variants)
+
+    def __str__(self) -> str:
+        return "\n".join(str(variant.lowered) for variant in self.variants)
+
+    def __repr__(self) -> str:
+        return f"Kernel({', '.join(variant.lowered.name for variant in self.variants)})"
+
+    # --- weights -----------------------------------------------------------------------------------------------------
+
+    def pack(self, weights: Any) -> Packed:
+        """Pack quantised weights ``[n, k]`` on the CPU; ``.to(device)`` moves them.
+
+        Raises:
+            PackingError: the weights have another type or shape than the packing.
+        """
+        return Packed(self.packing, self.packing.pack(weights))
+
+    def unpack(self, packed: Packed) -> Any:
+        """Invert :meth:`pack`, wherever the arrays lie."""
+        return self.packing.unpack(packed.numpy())
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self,
+        x: Any,
+        packed: Packed,
+        bias: Any = None,
+        out: Any = None,
+        device: str | int | None = None,
+    ) -> Any:
+        """Compute ``y[..., n] = x[..., k] @ w.T (+ bias)``.
+
+        Args:
+            x: activations; leading axes are rows. Device arrays are read where they lie, on their library's current
+                stream. NumPy arrays are copied to a GPU and the result back.
+            packed: the weight, on x's device (for NumPy: anywhere).
+            bias: ``[n]``, or None.
+            out: ``[..., n]`` to write to, or None for a new array of x's library.
+            device: for NumPy arrays, ``"emulator"`` (the kernel's instructions on the CPU) or a GPU (``"cuda:1"``).
+
+        Raises:
+            ShapeError: extents do not fit.
+            PackingError: the weight was packed for another kernel.
+            LaunchError: a dtype, device or layout does not fit, or there is no GPU.
+            EmulationError: the emulator cannot run the kernel.
+        """
+        if device == EMULATOR:
+            from ladder.runtime.emulate import emulate
+
+            return emulate(self.variants, self._key, (x, packed, bias, out))
+        if isinstance(x, np.ndarray):
+            return self._from_host((x, packed, bias, out), device)
+        call = check_call(self.variants, self._key, (x, packed, bias, out))
+        self._check_device(call.x, device)
+        if call.m:
+            launcher, ordinal = self.launcher, call.x.ordinal
+            prepared = launcher.prepared(call.number, ordinal, call.m)
+            arguments = launcher.layout(call.number).fill(call.values)
+            prepared(
+                library_of(x).stream(call.x),
+                arguments,
+                pdl="pdl" in call.variant.lowered.launch.attributes and not packed.fresh,
+            )
+            packed.fresh = False
+        return call.out
+
+    def bind(
+        self, x: Any, packed: Packed, bias: Any = None, out: Any = None, *, pdl: bool = True
+    ) -> Bound:
+        """Check a call once, and return it ready to be repeated over the same arrays.
+
+        Args:
+            x: device activations ``[..., k]``; the kernel must be able to read them as they lie.
+            packed: the weight, on x's device.
+            bias: ``[n]``, or None.
+            out: ``[..., n]`` to write to, or None for a new array, which every call overwrites.
+            pdl: whether a kernel made for programmatic dependent launch uses it.
+
+        Raises:
+            LaunchError: as in a call; also for arrays on the CPU, and where x would have to be copied.
+        """
+        call = check_call(self.variants, self._key, (x, packed, bias, out))
+        self._check_device(call.x, None)
+        if call.m and call.x.pointer != view(x).pointer:
+            raise LaunchError(
+                "x would be copied, later values would not be seen",
+                at=f"bind: {view(x)}",
+                hint="make x contiguous and bind that",
+            )
+        return Bound(self, call, (x, packed, bias), pdl=pdl)
+
+    def _from_host(self, arrays: tuple[Any, Any, Any, Any], device: str | int | None) -> Any:
+        x, packed, bias, out = arrays
+        driver = self.launcher.driver
+        place = _place(device, packed)
+        ordinal = int(place.partition(":")[2])
+
+        def there(array: Any) -> Any:
+            is_host = isinstance(array, np.ndarray)
+            return DeviceBuffer.of(driver, ordinal, array) if is_host else array
+
+        moved = packed.to(place, driver=driver) if isinstance(packed, Packed) else packed
+        y = self(there(x), moved, None if bias is None else there(bias), None)
+        if out is None:
+            return y.numpy()
+        _check_host_out(out, y)
+        out[...] = y.numpy()
+        return out
+
+    def _check_device(self, x: ArrayView, device: str | int | None) -> None:
+        if x.device != "cuda":
+            raise LaunchError(
+                f"x is on {x.place}, the kernel runs on a GPU",
+                at=f"x: {x}",
+                hint="move x to the GPU of the weight; NumPy arrays are copied there",
+            )
+        if device is not None and _named(device) != x.place:
+            raise LaunchError(
+                f"x is on {x.place}, device={device!r} was asked for",
+                at="device",
+                hint="leave device out: the kernel runs where x lies",
+            )
+
+    # --- record ------------------------------------------------------------------------------------------------------
+
+    def artifact(self) -> Artifact:
+        """Return everything that a launch needs, as values."""
+        return Artifact(
+            parts=tuple(
+                Part(as_json(v.plan.to_json()), v.lowered, v.cubins) for v in self.variants
+            ),
+            plan=as_json(self.plan.to_json()),
+            packing=as_json(self.packing.to_json()),
+            packing_version=self.packing.version,
+            toolchain=self.toolchain,
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the artifact folder, whole or not at all; see :mod:`ladder.runtime.artifact`."""
+        return self.artifact().save(folder)
+
+    def _check_roles(self) -> None:
+        """Refuse kernels with arguments that no call fills."""
+        packed = set(self.packing.shapes())
+        for variant in self.variants:
+            plan: PlanLike = variant.plan
+            given = packed | {"x", "y", "m", "x_stride_m", "x_stride_k", "y_stride_m"}
+            given |= {"bias"} if plan.op.bias else set()
+            roles = {parameter.role for parameter in variant.lowered.parameters}
+            if not roles <= given or not {"x", "weight", "y"} <= roles:
+                raise LaunchError(
+                    f"the kernel's arguments are {sorted(roles)}, a call gives {sorted(given)}",
+                    at=variant.lowered.name,
+                    hint="plan, packing and kernel are not of one operator",
+                )
+
+
+class Bound:
+    """A checked call over fixed arrays; calling it launches and returns the output. Belongs to one thread."""
+
+    __slots__ = (
+        "_arguments",
+        "_keep",
+        "_library",
+        "_packed",
+        "_pdl",
+        "_prepared",
+        "_view",
+        "out",
+    )
+
+    def __init__(
+        self, kernel: Kernel, call: Call, keep: tuple[Any, Packed, Any], *, pdl: bool
+    ) -> None:
+        x, self._packed, _ = keep
+        self._keep = keep  # the launch holds bare addresses
+        self._view: ArrayView = call.x
+        self._library: Library = library_of(x)
+        self._pdl = pdl and "pdl" in call.variant.lowered.launch.attributes
+        self._prepared: Prepared | None = None
+        self._arguments: Arguments = kernel.launcher.layout(call.number).fill(call.values)
+        if call.m:
+            self._prepared = kernel.launcher.fresh(call.number, call.x.ordinal, call.m)
+        self.out = call.out
+
+    def __call__(self) -> Any:
+        """Launch on the current stream of x's device."""
+        if self._prepared is not None:
+            packed = self._packed
+            stream = self._library.stream(self._view)
+            self._prepared(stream, self._arguments, pdl=self._pdl and not packed.fresh)
+            packed.fresh = False
+        return self.out
+
+
+def _named(device: str | int) -> str:
+    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    return "cuda:0" if name == "cuda" else name
+
+
+def _place(device: str | int | None, packed: Any) -> str:
+    """Return the GPU that NumPy arrays go to: the one asked for, the weight's, or the first."""
+    if device is not None:
+        place = _named(device)
+    else:
+        place = getattr(packed, "place", "cpu")
+        place = "cuda:0" if place == "cpu" else place
+    name, _, number = place.partition(":")
+    if name != "cuda" or not number.isdecimal():
+        raise LaunchError(
+            f"no device is called {device!r}", at="device", hint="cuda, cuda:1, 1 or emulator"
+        )
+    return place
+
+
+def _check_host_out(out: Any, y: Any) -> None:
+    fits = isinstance(out, np.ndarray) and out.shape == y.shape and out.dtype == y.dtype
+    if not fits:
+        found = view(out)
+        raise LaunchError(
+            f"out is {found}, the result {y.dtype.name}{list(y.shape)} on the CPU",
+            at="out",
+            hint="for a NumPy x, out is a NumPy array of the result's shape and type",
+        )
+
+
+__all__ = ["Bound", "Kernel"]

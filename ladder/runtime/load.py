@@ -1,0 +1,82 @@
+"""A saved kernel back from its folder: no TVM, no CUDA compiler, and no GPU before the first call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ladder.errors import ArtifactError, PlanError
+from ladder.runtime.arguments import PlanLike, Variant
+from ladder.runtime.artifact import Artifact
+from ladder.runtime.driver import Driver
+from ladder.runtime.kernel import Kernel
+from ladder.runtime.packed import PackingLike, canonical
+
+
+def load(folder: str | Path, *, driver: Driver | None = None) -> Kernel:
+    """Read what ``kernel.save(folder)`` wrote.
+
+    Args:
+        folder: of the artifact.
+        driver: None for this machine's, looked for at the first launch.
+
+    Raises:
+        ArtifactError: a file is missing, damaged, foreign or of another version.
+    """
+    return kernel_of(Artifact.load(folder), driver=driver, at=str(folder))
+
+
+def kernel_of(
+    artifact: Artifact,
+    *,
+    driver: Driver | None = None,
+    at: str = "artifact",
+    read_plan: Callable[[Any], Any] | None = None,
+    read_packing: Callable[[Any], PackingLike] | None = None,
+) -> Kernel:
+    """Return the kernel of an artifact; ``read_plan`` and ``read_packing`` turn JSON into values.
+
+    Raises:
+        ArtifactError: the plans or the packing are of another version.
+    """
+    plan_of, packing_of = read_plan or _read_plan, read_packing or _read_packing
+    try:
+        packing = packing_of(artifact.packing)
+        plan = plan_of(artifact.plan)
+        plans: list[PlanLike] = [plan_of(part.plan) for part in artifact.parts]
+    except PlanError as error:
+        raise ArtifactError(
+            f"the plan cannot be read: {error.what}",
+            at=at,
+            hint=f"saved by ladder {artifact.ladder}: compile the plan again and save it",
+        ) from error
+    if packing.version != artifact.packing_version:
+        raise ArtifactError(
+            f"packing version {artifact.packing_version}, this version packs by {packing.version}",
+            at=at,
+            hint="compile the plan again, and pack the weights again",
+        )
+    variants = [
+        Variant(own, part.lowered, part.cubins)
+        for own, part in zip(plans, artifact.parts, strict=True)
+    ]
+    return Kernel(variants, plan, packing, toolchain=artifact.toolchain, driver=driver)
+
+
+def _read_plan(data: Any) -> Any:
+    from ladder.scheduler.plan import Plan
+    from ladder.scheduler.planset import PlanSet
+
+    kinds = {"ladder.planset": PlanSet, "ladder.plan": Plan}
+    name = str(data.get("format")).partition("/")[0]
+    if name not in kinds:
+        raise PlanError(f"the record has format {data.get('format')!r}", at="plan of the artifact")
+    return kinds[name].from_json(canonical(data))
+
+
+def _read_packing(data: Any) -> PackingLike:
+    from ladder.scheduler.packing import Packing
+
+    packing: PackingLike = Packing.from_json(canonical(data))
+    return packing
