@@ -1,1 +1,43 @@
-"""From an operator and a device to a plan: packing, candidates, cost, search."""
+"""From an operator and a device to a plan: packing, candidates, cost, choice, and the checks that a plan must pass.
+
+Read in this order: ``geometry`` and ``packing`` (how a weight lies), ``stage`` and ``plan`` (the decisions), ``verify``
+(their rules), ``hint`` and ``transform`` (Algorithm 1 of the paper), ``candidates``, ``cost`` and ``search`` (the
+choice), ``interpret`` (what a plan means in NumPy), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
+"""
+
+from __future__ import annotations
+
+from ladder.scheduler.candidates import Rejected
+from ladder.scheduler.cost import Bound, Cost, estimate
+from ladder.scheduler.geometry import KGeometry
+from ladder.scheduler.packing import PACKING_VERSION, Packing, choose_packing
+from ladder.scheduler.plan import Plan, Tiling, default_epilogue
+from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.search import Ranking, rank, schedule
+from ladder.scheduler.serial import dump_packing, load_packing
+from ladder.scheduler.stage import EpilogueStage, Stage
+from ladder.scheduler.verify import check, verify
+
+__all__ = [
+    "PACKING_VERSION",
+    "Bound",
+    "Cost",
+    "EpilogueStage",
+    "KGeometry",
+    "Packing",
+    "Plan",
+    "PlanSet",
+    "Ranking",
+    "Rejected",
+    "Stage",
+    "Tiling",
+    "check",
+    "choose_packing",
+    "default_epilogue",
+    "dump_packing",
+    "estimate",
+    "load_packing",
+    "rank",
+    "schedule",
+    "verify",
+]

@@ -7,8 +7,12 @@ one Compute, Transform-Store of the output. Lowering obeys it; two equal plans g
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ladder.errors import PlanError
 from ladder.graph.matmul import MatMul
@@ -27,6 +31,10 @@ from ladder.scheduler.stage import (
     Store,
 )
 from ladder.ttile import Device
+from ladder.ttype import Quantized
+
+if TYPE_CHECKING:
+    from ladder.scheduler.cost import Cost
 
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
@@ -128,17 +136,34 @@ class Plan:
         return self.packing.geometry.block_k // self.packing.program.atom_k
 
     @property
-    def flushes_per_block(self) -> int:
-        """Group flushes per block; 0 when the whole K is one group."""
-        cut = self.packing.geometry
-        return 0 if cut.groups == 1 else cut.groups_per_block
+    def has_groups(self) -> bool:
+        """Whether scales and zeros change along K, so that a slot of the ring carries those of its block."""
+        return self.packing.geometry.groups > 1
 
     @property
-    def sums(self) -> int:
-        """Sets of activation sums: one when betas agree over the classes, else one a class; 0 when nothing needs them."""
+    def flushes_per_block(self) -> int:
+        """Flushes of the accumulators per block; 0 means once, after the last block.
+
+        A single group that needs activation sums is flushed every block all the same: the subtraction of
+        ``zero * sum`` then cancels over one block, not over the whole K.
+        """
+        if self.has_groups:
+            return self.packing.geometry.groups_per_block
+        return 1 if self.sum_sets else 0
+
+    @property
+    def sum_sets(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
         if self.packing.zero_dtype is None and not self.packing.program.defers_zero:
-            return 0
-        return len({tuple(a.beta for a in pair) for pair in self.packing.program.affine})
+            return ()
+        return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.packing.program.affine))
+
+    def sum_set_of(self, cls: int) -> int | None:
+        """Index of the sum set that a class of steps adds to."""
+        if not self.sum_sets:
+            return None
+        g, h = self.packing.program.affine[cls]
+        return self.sum_sets.index((g.beta, h.beta))
 
     @property
     def channel_tiles(self) -> int:
@@ -155,18 +180,19 @@ class Plan:
         groups = packing.geometry.groups_per_block
         tile = tiling.row_tiles * tiling.token_tiles * 4
 
-        def metadata(itemsize: int) -> int:
-            return tiling.tile_rows * groups * TILE_ROWS * itemsize
+        def metadata(dtype: np.dtype[Any] | None) -> int:
+            if dtype is None or not self.has_groups:
+                return 0
+            return tiling.tile_rows * groups * TILE_ROWS * dtype.itemsize
 
-        scales, zeros = packing.scale_dtype, packing.zero_dtype
         ring = LoadRing(
             rings=tiling.warps_k,
             slots=self.depth,
             warps=tiling.ring_warps,
             weight_bytes=tiling.tile_rows * self.atoms_per_block * 4 * packing.atom_words,
             activation_bytes=self.rows_loaded * block * 2,
-            scale_bytes=metadata(scales.itemsize) if scales is not None else 0,
-            zero_bytes=metadata(zeros.itemsize) if zeros is not None else 0,
+            scale_bytes=metadata(packing.scale_dtype),
+            zero_bytes=metadata(packing.zero_dtype),
             access=self.access,
         )
         decode = Decode(
@@ -185,7 +211,7 @@ class Plan:
                 row_tiles=tiling.row_tiles,
                 token_tiles=tiling.token_tiles,
                 classes=program.classes,
-                sums=self.sums,
+                sums=len(self.sum_sets),
             ),
             GroupScale(accumulators=tile, per_block=self.flushes_per_block),
             Reduce(slices=tiling.warps_k, tile_bytes=tiling.channels * tiling.tokens * 4),
@@ -230,6 +256,93 @@ class Plan:
         plan = replace(self, **decisions)
         verify(plan)
         return plan
+
+    # -- words ------------------------------------------------------------------------------------------------
+
+    @property
+    def m_text(self) -> str:
+        """The M range for people: ``1``, ``0..8``, ``65..``."""
+        least, most = self.m_range
+        if least == most:
+            return str(least)
+        return f"{least}.." if most is None else f"{least}..{most}"
+
+    @property
+    def brief(self) -> str:
+        """The decisions in one line, without operator and device."""
+        return (
+            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},"
+            f" {self.access} activations, {self.launch} launch"
+        )
+
+    @property
+    def title(self) -> str:
+        """One line that tells this plan from others."""
+        return f"M {self.m_text} of {self.op} on {self.device.name}: {self.brief}"
+
+    def __str__(self) -> str:
+        from ladder.scheduler.table import table
+
+        return table(self)
+
+    # -- what other modules do with a plan ---------------------------------------------------------------------
+
+    def check(self) -> tuple[str, ...]:
+        """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""
+        from ladder.scheduler.verify import check
+
+        return check(self)
+
+    def verify(self) -> None:
+        """Raise where the plan breaks a rule.
+
+        Raises:
+            PlanError: some rule is broken; all of them are named.
+        """
+        from ladder.scheduler.verify import verify
+
+        verify(self)
+
+    def cost(self, m: int | None = None) -> Cost:
+        """The estimate for ``m`` tokens (the operator's, else the most that the plan takes)."""
+        from ladder.scheduler.cost import estimate
+
+        return estimate(self, m)
+
+    def explain(self) -> str:
+        """What was chosen, why, what it should cost, and what was rejected."""
+        from ladder.scheduler.explain import explain
+
+        return explain(self)
+
+    def run(
+        self, x: NDArray[Any], weights: Quantized, bias: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """The plan's NumPy meaning, step by step: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., n]`` of the out type.
+
+        Raises:
+            ShapeError: x, weights or bias do not fit the operator, or M is outside the plan's range.
+        """
+        from ladder.scheduler.interpret import run
+
+        return run(self, x, weights, bias)
+
+    def to_json(self) -> str:
+        """Stable text that :meth:`from_json` reads back."""
+        from ladder.scheduler.serial import dump_plan
+
+        return dump_plan(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            PlanError: the text is no plan, or of another version.
+        """
+        from ladder.scheduler.serial import load_plan
+
+        return load_plan(text)
 
 
 def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:

@@ -1,0 +1,133 @@
+"""Candidate plans of an operator: every arrangement of the tables below, legal ones apart from those refused.
+
+Nothing is dropped in silence: a refused arrangement is a :class:`Rejected` with the rule that it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.plan import TILE_TOKENS, Plan, Tiling, default_epilogue
+from ladder.scheduler.verify import SKINNY_TOKENS, VECTOR_ELEMENTS, problems
+from ladder.ttile import Device
+
+SKINNY_ROW_TILES = (1, 2, 4)
+SKINNY_WARPS_K = (1, 2, 4, 8, 16)
+SKINNY_DEPTHS = (2, 3, 4, 6, 8)
+
+#: (warps_n, warps_m, row_tiles, token_tiles): 32 .. 128 channels x 16 .. 128 tokens
+RING_SHAPES = (
+    *((2, 1, 1, 2), (2, 1, 2, 2), (4, 1, 1, 2), (4, 1, 2, 2), (2, 1, 4, 2)),
+    *((2, 1, 1, 4), (2, 1, 2, 4), (4, 1, 1, 4), (4, 1, 2, 4), (2, 1, 4, 4), (2, 2, 2, 2)),
+    *((2, 1, 1, 8), (2, 1, 2, 8), (4, 1, 1, 8), (4, 1, 2, 8), (2, 2, 1, 4), (2, 2, 2, 4)),
+    *((4, 2, 1, 4), (4, 2, 2, 4), (1, 2, 4, 4), (2, 2, 4, 4)),
+    *((2, 2, 2, 8), (4, 2, 1, 8), (4, 2, 2, 8), (1, 4, 4, 4), (2, 4, 4, 4)),
+)
+RING_WARPS_K = (1, 2, 4)
+RING_DEPTHS = (2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A plan that was refused.
+
+    Attributes:
+        plan: one line that describes it.
+        reason: the rule that it breaks, with the numbers.
+    """
+
+    plan: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.plan}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Legal plans and refused ones, in the order of the tables."""
+
+    legal: tuple[Plan, ...]
+    rejected: tuple[Rejected, ...]
+
+
+def default_access(op_k: int, *, contiguous: bool) -> str:
+    """Vector copies of activations where rows and groups start on 16 bytes, else scalar loads."""
+    return "vector" if contiguous and op_k % VECTOR_ELEMENTS == 0 else "scalar"
+
+
+def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling, int]]:
+    """(family, tiling, depth) of the tables; skinny only where one CTA can cover all M of the range."""
+    most = m_range[1]
+    if most is not None and most <= SKINNY_TOKENS:
+        token_tiles = max(1, -(-most // TILE_TOKENS))
+        for row_tiles in SKINNY_ROW_TILES:
+            for warps_k in SKINNY_WARPS_K:
+                for depth in SKINNY_DEPTHS:
+                    yield "skinny", Tiling(warps_k, 1, 1, row_tiles, token_tiles), depth
+    for warps_n, warps_m, row_tiles, token_tiles in RING_SHAPES:
+        for warps_k in RING_WARPS_K:
+            for depth in RING_DEPTHS:
+                yield "ring", Tiling(warps_k, warps_n, warps_m, row_tiles, token_tiles), depth
+
+
+def enumerate_plans(
+    op: Any,
+    device: Device,
+    packing: Any,
+    m_range: tuple[int, int | None],
+    fixed: Mapping[str, Any],
+) -> Candidates:
+    """All candidates of an operator on a device over one packing, for M in ``m_range``.
+
+    Args:
+        op: the matmul.
+        device: where it runs.
+        packing: how its weight lies.
+        m_range: least and largest M, None for no limit.
+        fixed: decisions of the plan that are not to be varied, by field name.
+    """
+    legal: list[Plan] = []
+    rejected: list[Rejected] = []
+    decisions = {
+        "access": default_access(op.k, contiguous=packing.geometry.is_contiguous),
+        "epilogue": default_epilogue(op, packing),
+        "m_range": m_range,
+    }
+    seen: set[tuple[str, Tiling, int]] = set()
+    for arrangement in arrangements(m_range):
+        family, tiling, depth = _with_fixed(arrangement, fixed)
+        if (family, tiling, depth) in seen:
+            continue
+        seen.add((family, tiling, depth))
+        plan = Plan(
+            **{
+                **decisions,
+                **fixed,
+                "op": op,
+                "device": device,
+                "packing": packing,
+                "family": family,
+                "tiling": tiling,
+                "depth": depth,
+            }
+        )
+        found = problems(plan)
+        if found:
+            rejected.append(Rejected(plan.brief, "; ".join(p.what for p in found)))
+        else:
+            legal.append(plan)
+    return Candidates(tuple(legal), tuple(rejected))
+
+
+def _with_fixed(
+    arrangement: tuple[str, Tiling, int], fixed: Mapping[str, Any]
+) -> tuple[str, Tiling, int]:
+    family, tiling, depth = arrangement
+    return fixed.get("family", family), fixed.get("tiling", tiling), fixed.get("depth", depth)
+
+
+__all__ = ["TILE_ROWS", "Candidates", "Rejected", "arrangements", "default_access", "enumerate_plans"]

@@ -1,0 +1,307 @@
+"""How long a plan should take: three ceilings, occupancy, and constants fitted to the device. Nothing is measured.
+
+The time of a kernel is bounded by the tensor cores (P), by each memory level (I x BW) and by the pipes that decode
+weights (P_D); each bound is work of the busiest SM over the rate of one SM, for dram and L2 work of the device. They
+overlap, but not wholly: bounds near the largest one lengthen it (see :data:`OVERLAP`). Launch, ramp and a refill for
+every further wave come on top.
+
+    >>> print(estimate(plan, m=1))
+    11.9 us = launch 0.60 + ramp 1.80 + work 9.5 + refills 0.00 ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.scheduler.plan import TILE_TOKENS, Plan
+from ladder.scheduler.stage import Decode, Multiply
+
+#: bounds add up in this norm: infinity would be perfect overlap, 1 none
+OVERLAP = 4.0
+
+#: M that stands for "any larger M"
+LARGE_M = 4096
+
+#: part of the L2 that weights may fill and still be there for the next row of CTAs
+L2_SHARE = 0.7
+
+#: instructions besides product, decode, flush and loads, per warp and k16 step (addresses, loop, waits)
+STEP_OVERHEAD = 4.0
+
+#: lane instructions per group flush and row pair that convert a scale and a zero to float32
+SCALE_INSTRUCTIONS = 3.0
+
+#: cycles that a warp waits in one block besides issuing: slot, shared loads, start and end of the products
+BLOCK_LATENCY = 200.0
+
+#: cycles from one k16 step's products to those of the next on the same accumulators (mma latency)
+STEP_LATENCY = 33.0
+
+LANES = 32
+
+#: warp schedulers of an SM
+SCHEDULERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One ceiling: ``us = amount / per_us``.
+
+    Attributes:
+        name: what bounds, for people.
+        amount: work, in ``unit``.
+        unit: of the amount.
+        per_us: rate, in units per microsecond.
+    """
+
+    name: str
+    amount: float
+    unit: str
+    per_us: float
+
+    @property
+    def us(self) -> float:
+        """Time that this ceiling alone asks for, in microseconds."""
+        return self.amount / self.per_us
+
+    def __str__(self) -> str:
+        return f"{self.name:<14} {self.us:9.2f} us = {self.amount:.4g} {self.unit} / {self.per_us:.4g} a us"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """An estimate that shows its arithmetic.
+
+    Attributes:
+        m: tokens that it is for.
+        ctas: blocks of the grid.
+        resident: blocks that one SM holds at once.
+        waves: times that the grid fills the device, rounded up.
+        in_flight: bytes of weights and metadata on their way, all SMs together.
+        bounds: the ceilings.
+        launch_us, ramp_us, refill_us: constants of the device, and a refill for each further wave.
+    """
+
+    m: int
+    ctas: int
+    resident: int
+    waves: int
+    in_flight: int
+    bounds: tuple[Bound, ...]
+    launch_us: float
+    ramp_us: float
+    refill_us: float
+
+    @property
+    def work_us(self) -> float:
+        """The ceilings together, in microseconds."""
+        longest = max(bound.us for bound in self.bounds)
+        return float(longest * sum((b.us / longest) ** OVERLAP for b in self.bounds) ** (1 / OVERLAP))
+
+    @property
+    def us(self) -> float:
+        """The whole estimate, in microseconds."""
+        return self.launch_us + self.ramp_us + self.work_us + self.refill_us
+
+    @property
+    def limit(self) -> Bound:
+        """The largest ceiling."""
+        return max(self.bounds, key=lambda bound: bound.us)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.us:.2f} us at M={self.m} = launch {self.launch_us:.2f} + ramp {self.ramp_us:.2f}"
+            f" + work {self.work_us:.2f} + refills {self.refill_us:.2f}; bound by {self.limit.name}",
+            f"  {self.ctas} CTAs, {self.resident} on an SM, {self.waves} waves, {self.in_flight} B in flight",
+        ]
+        return "\n".join(lines + [f"  {bound}" for bound in self.bounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one CTA does: lane instructions by pipe, products, bytes.
+
+    Attributes:
+        products: mma instructions, those that sum activations included.
+        alu, fma, lsu: lane instructions.
+        issue: warp instructions times 32, on all pipes.
+        shared_bytes: read from and written to shared memory.
+        weight_bytes, activation_bytes: read from L2.
+        in_flight: bytes of weights and metadata that its rings keep on their way.
+    """
+
+    products: float
+    alu: float
+    fma: float
+    lsu: float
+    issue: float
+    shared_bytes: float
+    weight_bytes: float
+    activation_bytes: float
+    in_flight: int
+
+
+def work(plan: Plan) -> Work:
+    """Count the work of one CTA of a plan."""
+    tiling, packing = plan.tiling, plan.packing
+    cut, ring = packing.geometry, plan.load_ring
+    # A K slice that has one block less than the others waits for them.
+    blocks = -(-cut.blocks // tiling.warps_k) * tiling.warps_k
+    k, steps = blocks * cut.block_k, blocks * cut.block_k // 16
+    pairs = tiling.tile_rows * (tiling.tokens // TILE_TOKENS)
+    ones = len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles
+    products = steps * (pairs + ones)
+    alu, fma, lsu, scratch = _decode(plan, k)
+    flushes, flush_fma, flush_alu = _flush(plan, blocks)
+    # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles
+    fragments = steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
+    weights = blocks * ring.weight_bytes
+    metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
+    activations = blocks * plan.rows_loaded * cut.block_k * 2
+    lsu += fragments + weights * tiling.warps_m / 16 + (weights + metadata + activations) / 16
+    if plan.access == "scalar":
+        lsu += activations / 2 * 2
+        alu += activations / 2 * 10
+    fma += flushes * flush_fma
+    alu += flushes * flush_alu
+    overhead = steps * tiling.ring_warps * STEP_OVERHEAD * LANES
+    moved = weights * (1 + tiling.warps_m) + metadata * 2 + activations + fragments * 16 + scratch
+    return Work(
+        products=products,
+        alu=alu,
+        fma=fma,
+        lsu=lsu,
+        issue=products * LANES + alu + fma + lsu + overhead,
+        shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
+        weight_bytes=weights + metadata,
+        activation_bytes=activations,
+        # a slot is refilled when its block is used up: half a block late, on average
+        in_flight=int(
+            ring.rings
+            * (ring.slots - 1.5)
+            * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
+        ),
+    )
+
+
+def _decode(plan: Plan, k: int) -> tuple[float, float, float, float]:
+    """Lane instructions of decoding k columns by pipe (alu, fma, lsu), and bytes through scratch.
+
+    In registers each warp along the tokens decodes the weights again; through shared memory they are decoded once.
+    """
+    tiling = plan.tiling
+    decode = next(stage for stage in plan.stages if isinstance(stage, Decode))
+    codes = tiling.channels * k
+    repeats = tiling.warps_m if plan.convert == "register" else 1
+    pipes = decode.program.pipes()
+    eights = codes / 8 * repeats
+    scratch = 0.0
+    lsu = eights * pipes.get("lsu", 0.0)
+    if plan.convert == "shared":
+        scratch = codes * 2.0 * (1 + tiling.warps_m)
+        lsu += scratch / 16
+    return eights * pipes.get("alu", 0.0), eights * pipes.get("fma", 0.0), lsu, scratch
+
+
+def _flush(plan: Plan, blocks: int) -> tuple[float, float, float]:
+    """Flushes of a CTA, and the lane instructions of one on fma and alu."""
+    tiling = plan.tiling
+    product = next(stage for stage in plan.stages if isinstance(stage, Multiply))
+    flushes = blocks * plan.flushes_per_block if plan.flushes_per_block else tiling.warps_k
+    outputs = tiling.channels * tiling.tokens
+    # one FFMA for each class, and one for each set of activation sums
+    fma = outputs * (product.classes + product.sums)
+    alu = tiling.ring_warps * tiling.row_tiles * 2 * SCALE_INSTRUCTIONS * LANES
+    return float(flushes), float(fma), float(alu)
+
+
+def estimate(plan: Plan, m: int | None = None) -> Cost:
+    """Estimate the time of a plan for ``m`` tokens (the operator's, else the most that the plan takes)."""
+    device, tiling = plan.device, plan.tiling
+    tokens = max(1, _representative(plan) if m is None else m)
+    rows = -(-tokens // tiling.tokens)
+    ctas = plan.channel_tiles * rows
+    resident = max(
+        1,
+        device.blocks_resident(
+            threads=tiling.threads, registers=plan.registers, shared_bytes=plan.shared_bytes
+        ),
+    )
+    waves = -(-ctas // (device.sms * resident))
+    of_cta = work(plan)
+    share = min(resident, -(-ctas // device.sms))
+    active = min(device.sms, ctas)
+    in_flight = int(of_cta.in_flight * min(ctas, active * share))
+    constants = device.cost
+    return Cost(
+        m=tokens,
+        ctas=ctas,
+        resident=resident,
+        waves=waves,
+        in_flight=in_flight,
+        bounds=(
+            *_sm_bounds(plan, of_cta, -(-ctas // device.sms), share),
+            *_memory_bounds(plan, of_cta, ctas, tokens, in_flight),
+        ),
+        launch_us=constants.launch_us,
+        ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
+        # while one of several resident blocks starts, the others keep the memory busy
+        refill_us=(waves - 1) * constants.dram_latency_us / resident,
+    )
+
+
+def _representative(plan: Plan) -> int:
+    if plan.op.m is not None:
+        return plan.op.m
+    return LARGE_M if plan.m_range[1] is None else plan.m_range[1]
+
+
+def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Bound, ...]:
+    """Ceilings of the busiest SM, which runs ``ctas`` blocks, ``together`` at once."""
+    device = plan.device
+    clock = device.clock_hz / 1e6
+    product = device.instruction(_product(plan))
+    rate = product.per_second or device.pipe_per_second("tensor") / LANES * product.operations
+    amount = ctas * of_cta.products * product.operations
+    bounds = [Bound("P tensor", amount, "operations an SM", rate / device.sms / 1e6)]
+    for pipe in ("alu", "fma", "lsu", "issue"):
+        lanes = ctas * float(getattr(of_cta, pipe))
+        bounds.append(
+            Bound(f"P_D {pipe}", lanes, "lane instructions an SM", device.pipe(pipe) * clock)
+        )
+    shared = device.level("shared").bytes_per_second / device.sms / 1e6
+    bounds.append(Bound("BW shared", ctas * of_cta.shared_bytes, "B an SM", shared))
+    # A warp waits for its own results and uses one pipe after the other; only other warps fill the gaps.
+    warps = together * plan.tiling.threads / LANES
+    busy = sum(bound.us for bound in bounds[:4]) / max(1.0, warps / SCHEDULERS)
+    blocks = -(-plan.packing.geometry.blocks // plan.tiling.warps_k) * -(-ctas // together)
+    wait = BLOCK_LATENCY + STEP_LATENCY * plan.packing.geometry.block_k / 16
+    bounds.append(Bound("a warp's chain", blocks * wait + busy * clock, "cycles", clock))
+    return tuple(bounds)
+
+
+def _product(plan: Plan) -> str:
+    return next(stage.instruction for stage in plan.stages if isinstance(stage, Multiply))
+
+
+def _memory_bounds(
+    plan: Plan, of_cta: Work, ctas: int, m: int, in_flight: int
+) -> tuple[Bound, ...]:
+    """Ceilings of L2 and dram, which all SMs share, and Little's law."""
+    device, op = plan.device, plan.op
+    from_l2 = ctas * (of_cta.weight_bytes + of_cta.activation_bytes)
+    weights = plan.packing.nbytes
+    passes = 1
+    if weights > L2_SHARE * device.l2_bytes:
+        # CTAs run channel tiles first: rows of tokens that do not run together read the weights again
+        together = max(1, device.sms // plan.channel_tiles)
+        passes = -(-(ctas // plan.channel_tiles) // together)
+    stores = m * op.n * op.out.dtype.itemsize
+    from_dram = passes * weights + m * op.k * 2 + stores
+    latency = device.cost.dram_latency_us
+    return (
+        Bound("BW l2", from_l2, "B", device.level("l2").bytes_per_second / 1e6),
+        Bound("BW dram", from_dram, "B", device.dram_bytes_per_second / 1e6),
+        # Little's law: bytes in flight / latency is all that comes
+        Bound("in flight", passes * weights, "B", max(1, in_flight) / latency),
+    )

@@ -1,0 +1,187 @@
+"""Choose a plan without measuring: candidates, their costs, and the cheapest of them.
+
+    >>> plan = schedule(matmul(1, 8192, 8192, activation="float16", weight=int4_g128), device="h200")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ladder.errors import LosslessError, ScheduleError
+from ladder.graph.matmul import MatMul
+from ladder.scheduler.candidates import Rejected, enumerate_plans
+from ladder.scheduler.cost import Cost, estimate
+from ladder.scheduler.packing import Packing, choose_packing
+from ladder.scheduler.plan import PLACEMENTS, Plan
+from ladder.scheduler.planset import PlanSet
+from ladder.ttile import Device
+from ladder.ttype import MayOverflow, losslessness
+
+#: plans this much slower than the best one (by the estimate) still count as equally fast; the least shared memory wins
+TIE = 0.005
+
+#: a skinny plan that leaves room on the SM for a CTA of the next launch may be slower by this part: with programmatic
+#: launch its loads start early (measured on an H200: 5.6 us became 3.0 us with room, 4.8 us without)
+ROOM = 0.10
+
+#: a range of M gets a kernel of its own if that is faster by this part
+WORTH_A_KERNEL = 0.05
+
+#: largest M of each range of a plan set; the last range has no limit
+RANGE_ENDS = (8, 16, 32, 64, 128, 256, 512, 1024, None)
+
+#: placements of convert that one kernel cannot have, and what to do instead
+OTHER_PLACEMENTS = {
+    "offline": "dequantise the weight yourself and run a plain matmul",
+    "global": "a decode kernel and a plain matmul: two kernels, not one plan",
+}
+
+#: decisions of a plan that a caller may fix
+FIXABLE = ("family", "tiling", "depth", "convert", "access", "launch", "epilogue", "m_range", "packing")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What the search saw.
+
+    Attributes:
+        ranked: legal plans with their costs, the chosen one first, the others by estimated time.
+        rejected: candidates that broke a rule.
+    """
+
+    ranked: tuple[tuple[Plan, Cost], ...]
+    rejected: tuple[Rejected, ...]
+
+    @property
+    def chosen(self) -> Plan:
+        """The plan that the search picks."""
+        return self.ranked[0][0]
+
+
+def rank(
+    op: MatMul,
+    device: Device,
+    packing: Packing,
+    m_range: tuple[int, int | None],
+    fixed: Mapping[str, Any] | None = None,
+) -> Ranking:
+    """Enumerate, estimate and order the plans of an operator for M in ``m_range``.
+
+    Raises:
+        ScheduleError: every candidate breaks a rule.
+    """
+    found = enumerate_plans(op, device, packing, m_range, fixed or {})
+    if not found.legal:
+        reasons = dict.fromkeys(rejected.reason for rejected in found.rejected)
+        raise ScheduleError(
+            f"no legal plan for {op} on {device.name}: {'; '.join(list(reasons)[:4])}",
+            at=f"M in {m_range}, fixed {dict(fixed or {})}",
+            hint="fix fewer decisions, or choose another device or activation type",
+        )
+    costs = [(plan, estimate(plan)) for plan in found.legal]
+    costs.sort(key=lambda pair: pair[1].us)
+    best = _pick(costs)
+    others = tuple(pair for pair in costs if pair is not best)
+    return Ranking((best, *others), found.rejected)
+
+
+def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
+    """The best of plans that are ordered by estimated time."""
+    least = costs[0][1].us
+    roomy = [
+        (plan, cost)
+        for plan, cost in costs
+        if plan.family == "skinny" and cost.resident >= 2 and cost.us <= least * (1 + ROOM)
+    ]
+    close = roomy or costs
+    bar = close[0][1].us * (1 + TIE)
+    equal = [pair for pair in close if pair[1].us <= bar]
+    return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[0].registers, pair[1].us))
+
+
+def schedule(
+    op: MatMul, device: str | Device = "h200", *, placement: str | None = None, **fixed: Any
+) -> Plan | PlanSet:
+    """Choose how to run an operator on a device, in under a second and without measuring.
+
+    Args:
+        op: the operator; with ``m=None`` the answer is a :class:`PlanSet` over one packing.
+        device: a device or the name of one.
+        placement: where codes become compute values, ``"register"`` or ``"shared"`` (None: the search decides).
+        fixed: decisions of the plan to keep as given, for example ``family="ring"``, ``tiling=Tiling(...)``,
+            ``depth=3``, ``access="scalar"`` (activations of any stride), ``launch="pdl"``.
+
+    Raises:
+        ScheduleError: a decision is unknown, or no legal plan exists.
+        LosslessError: the weight's codes may overflow in the activation's type.
+    """
+    target = _device(device)
+    decisions = _decisions(placement, fixed)
+    _refuse_overflow(op)
+    packing = decisions.pop("packing", None) or choose_packing(op, target.features)
+    given = decisions.pop("m_range", None)
+    if op.m is not None:
+        return rank(op, target, packing, given or (op.m, op.m), decisions).chosen
+    ends = RANGE_ENDS if given is None else (given[1],)
+    plans: list[Plan] = []
+    least = 0 if given is None else given[0]
+    for most in ends:
+        best = rank(op, target, packing, (least, most), decisions).chosen
+        wider = _widened(plans[-1], best) if plans else None
+        if wider is None:
+            plans.append(best)
+        else:
+            plans[-1] = wider
+        least = (most or 0) + 1
+    return PlanSet(tuple(plans))
+
+
+def _widened(before: Plan, best: Plan) -> Plan | None:
+    """The plan of the ranges before, taking this one too, unless the best plan of this range is worth a kernel."""
+    wider = replace(before, m_range=(before.m_range[0], best.m_range[1]))
+    if wider.check() or estimate(wider).us > (1 + WORTH_A_KERNEL) * estimate(best).us:
+        return None
+    return wider
+
+
+def _device(device: str | Device) -> Device:
+    if isinstance(device, Device):
+        return device
+    from ladder.registry import devices
+
+    return devices[device]
+
+
+def _decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(fixed) - set(FIXABLE))
+    if unknown:
+        raise ScheduleError(
+            f"a plan has no decision {', '.join(unknown)} to fix",
+            at="schedule",
+            hint=f"decisions: placement, {', '.join(FIXABLE)}",
+        )
+    decisions = dict(fixed)
+    where = placement if placement is not None else decisions.get("convert")
+    if where is None:
+        # Scratch for decoded weights and its traffic never pay on the mma families: measured, register wins.
+        return {**decisions, "convert": "register"}
+    if where in PLACEMENTS:
+        return {**decisions, "convert": where}
+    raise ScheduleError(
+        f"convert cannot be placed in {where!r} by one kernel",
+        at="schedule(placement=...)",
+        hint=OTHER_PLACEMENTS.get(where, f"one of {', '.join(PLACEMENTS)}"),
+    )
+
+
+def _refuse_overflow(op: MatMul) -> None:
+    """Refuse a weight whose values overflow in the activation's type; rounding is announced by ``plan.explain()``."""
+    answer = losslessness(op.weight, op.activation)
+    if isinstance(answer, MayOverflow):
+        raise LosslessError(
+            f"{op.element} does not fit {op.activation}: {answer}",
+            at=op,
+            hint="use bfloat16 activations, or an element of smaller range",
+        )

@@ -1,0 +1,242 @@
+"""Plans, packings and what they hold as JSON and back: ``load(dump(value)) == value``, and equal values give equal text.
+
+Every frozen dataclass of the table :data:`CLASSES` becomes an object ``{"$": class name, field: value, ...}``; tuples
+become lists; values that JSON lacks carry a tag too. A device travels by value, so that a plan for a user's own device can
+be read where that device is unknown. Epilogue stages from outside the package are found once their module is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
+from ladder.errors import LadderError, PlanError
+from ladder.graph.matmul import MatMul
+from ladder.scheduler.packing import Packing
+from ladder.scheduler.plan import Plan, Tiling
+from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.stage import EpilogueStage
+from ladder.ttile import (
+    CostConstants,
+    Device,
+    Fragment,
+    Granule,
+    Instruction,
+    Layout,
+    MemoryLevel,
+    Operand,
+    Tile,
+)
+from ladder.ttype import ComputeType, GroupedType, TType
+
+#: first line of the text; raised whenever a field changes its meaning
+FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.packing/1"}
+
+_CLASSES: tuple[type, ...] = (
+    *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
+    *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
+    *(GroupedType, ComputeType),
+)
+
+#: dataclasses that may be written, by name
+CLASSES: Mapping[str, type] = {cls.__name__: cls for cls in _CLASSES}
+
+TAG = "$"
+
+Json = Any
+
+
+def encode(value: Any) -> Json:
+    """A value as JSON's own types.
+
+    Raises:
+        PlanError: a part of it has no form in JSON.
+    """
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if np.isfinite(value) else _tagged("float", struct.pack(">d", value).hex())
+        case tuple():
+            return [encode(item) for item in value]
+        case frozenset():
+            return _tagged("set", [encode(item) for item in sorted(value)])
+        case Fraction():
+            return _tagged("fraction", str(value))
+        case np.dtype():
+            return _tagged("dtype", value.name)
+        case TType():
+            return _encode_type(value)
+    cls = type(value)
+    if is_dataclass(value) and _class(cls.__name__) is cls:
+        parts = {field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init}
+        return {TAG: cls.__name__, **parts}
+    raise PlanError(
+        f"{cls.__name__} has no form in JSON",
+        at=repr(value)[:80],
+        hint="stages from outside are frozen dataclasses that derive from EpilogueStage",
+    )
+
+
+def decode(node: Json) -> Any:
+    """The inverse of :func:`encode`.
+
+    Raises:
+        PlanError: a tag is unknown, or a class does not have the fields that were written.
+    """
+    if isinstance(node, list):
+        return tuple(decode(item) for item in node)
+    if not isinstance(node, dict):
+        return node
+    tag = node.get(TAG)
+    if tag in _READ:
+        return _READ[tag](node)
+    cls = _class(str(tag))
+    if cls is None:
+        raise PlanError(
+            f"unknown tag {tag!r}",
+            at="plan JSON",
+            hint="import the module that defines a stage of your own before reading its plans",
+        )
+    parts = {name: decode(part) for name, part in node.items() if name != TAG}
+    try:
+        return cls(**parts)
+    except TypeError as error:
+        raise PlanError(f"{tag} cannot be made: {error}", at="plan JSON") from error
+
+
+def dump_plan(plan: Plan) -> str:
+    """Stable text of a plan."""
+    return _text(Plan, plan)
+
+
+def load_plan(text: str) -> Plan:
+    """Read :func:`dump_plan`'s text.
+
+    Raises:
+        PlanError: the text is no plan, or of another version.
+    """
+    plan: Plan = _value(Plan, text)
+    return plan
+
+
+def dump_packing(packing: Packing) -> str:
+    """Stable text of a packing."""
+    return _text(Packing, packing)
+
+
+def load_packing(text: str) -> Packing:
+    """Read :func:`dump_packing`'s text.
+
+    Raises:
+        PlanError: the text is no packing, or of another version.
+    """
+    packing: Packing = _value(Packing, text)
+    return packing
+
+
+#: what all plans of a set share; written once
+_SHARED = ("op", "device", "packing")
+
+
+def dump_planset(plans: PlanSet) -> str:
+    """Stable text of a plan set: operator, device and packing once, then each plan's own decisions."""
+    shared = {name: encode(getattr(plans, name)) for name in _SHARED}
+    own = []
+    for plan in plans.plans:
+        node = encode(plan)
+        own.append({name: part for name, part in node.items() if name not in _SHARED})
+    return json.dumps({"format": FORMATS[PlanSet], **shared, "plans": own}, separators=(",", ":"))
+
+
+def load_planset(text: str) -> PlanSet:
+    """Read :func:`dump_planset`'s text.
+
+    Raises:
+        PlanError: the text is no plan set, or of another version.
+    """
+    document = _document(PlanSet, text)
+    shared = {name: decode(document.get(name)) for name in _SHARED}
+    blank = {name: None for name in _SHARED}
+    plans = [decode({**node, **blank}) for node in document.get("plans", ())]
+    return PlanSet(tuple(replace(plan, **shared) for plan in plans))
+
+
+def _text(cls: type, value: Any) -> str:
+    return json.dumps({"format": FORMATS[cls], "value": encode(value)}, separators=(",", ":"))
+
+
+def _value(cls: type, text: str) -> Any:
+    value = decode(_document(cls, text).get("value"))
+    if not isinstance(value, cls):
+        raise PlanError(f"the text holds a {type(value).__name__}", at=f"reading a {cls.__name__}")
+    return value
+
+
+def _document(cls: type, text: str) -> dict[str, Json]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise PlanError(f"the text is no JSON: {error}", at=f"reading a {cls.__name__}") from error
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMATS[cls]:
+        raise PlanError(
+            f"the text has format {found!r}, expected {FORMATS[cls]!r}",
+            at=f"reading a {cls.__name__}",
+            hint="write it again with this version",
+        )
+    return dict(document)
+
+
+def _tagged(tag: str, of: Json) -> Json:
+    return {TAG: tag, "of": of}
+
+
+def _encode_type(element: TType) -> Json:
+    values = [
+        None if code in element.unused else encode(float(value))
+        for code, value in enumerate(element.values)
+    ]
+    return {TAG: "type", "name": element.name, "bits": element.bits, "values": values}
+
+
+def _decode_type(node: Json) -> TType:
+    try:
+        return TType(node["name"], node["bits"], [decode(value) for value in node["values"]])
+    except (KeyError, TypeError, LadderError) as error:
+        raise PlanError(f"the element type cannot be made: {error}", at="plan JSON") from error
+
+
+def _decode_dtype(node: Json) -> np.dtype[Any]:
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, str(node["of"]), node["of"]))
+
+
+_READ: Mapping[str, Any] = {
+    "float": lambda node: struct.unpack(">d", bytes.fromhex(node["of"]))[0],
+    "set": lambda node: frozenset(decode(item) for item in node["of"]),
+    "fraction": lambda node: Fraction(node["of"]),
+    "dtype": _decode_dtype,
+    "type": _decode_type,
+}
+
+
+def _class(name: str) -> type | None:
+    """A class of the table, or an epilogue stage that some imported module defines."""
+    if name in CLASSES:
+        return CLASSES[name]
+    return next((cls for cls in _subclasses(EpilogueStage) if cls.__name__ == name), None)
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    for derived in cls.__subclasses__():
+        yield derived
+        yield from _subclasses(derived)

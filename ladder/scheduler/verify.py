@@ -1,0 +1,234 @@
+"""Every rule that a plan must obey before anything is lowered, as a table of rules.
+
+A rule looks at a plan and names what is broken and what to do, or nothing. :func:`check` lists all broken rules,
+:func:`verify` raises the first ones as a :class:`~ladder.errors.PlanError`. A stage or family added from outside the
+package brings its rules by appending to a copy of :data:`RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from typing import NamedTuple
+
+from ladder.errors import PlanError
+from ladder.scheduler.plan import ACCESSES, LAUNCHES, PLACEMENTS, Plan, default_epilogue
+from ladder.scheduler.stage import EpilogueStage
+
+FAMILIES = ("skinny", "ring")
+
+#: most tokens of a CTA in the skinny family: two n8 operands of one mma
+SKINNY_TOKENS = 16
+
+#: named barriers of a CTA that are free for K slices: 16, less barrier 0 of the whole CTA (PTX ISA, bar)
+SLICE_BARRIERS = 15
+
+#: activations of 2 bytes in one 16-byte copy
+VECTOR_ELEMENTS = 8
+
+#: what every plan needs of a device besides its product instruction
+FEATURES = ("cp.async", "ldmatrix")
+
+
+class Problem(NamedTuple):
+    """One broken rule: what was found, and what to do about it."""
+
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.hint})" if self.hint else self.what
+
+
+Rule = Callable[[Plan], Iterator[Problem]]
+
+
+def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
+    """Warps and tiles are counted from 1."""
+    parts = astuple(plan.tiling)
+    if not all(isinstance(part, int) and part >= 1 for part in parts):
+        yield Problem(f"a tiling holds integers >= 1, not {parts}")
+
+
+def decisions_are_known(plan: Plan) -> Iterator[Problem]:
+    """Family, placement, access and launch are among those offered."""
+    for name, value, offered in (
+        ("family", plan.family, FAMILIES),
+        ("convert", plan.convert, PLACEMENTS),
+        ("access", plan.access, ACCESSES),
+        ("launch", plan.launch, LAUNCHES),
+    ):
+        if value not in offered:
+            yield Problem(f"{name} = {value!r} is not offered", f"one of {', '.join(offered)}")
+    if not isinstance(plan.depth, int) or plan.depth < 2:
+        yield Problem(f"a ring of {plan.depth} slots cannot load ahead", "depth >= 2")
+
+
+def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
+    """The packing holds the operator's weight, decoded to the type of its activations."""
+    op, packing = plan.op, plan.packing
+    if (packing.weight, packing.n, packing.k) != (op.weight, op.n, op.k):
+        yield Problem(
+            f"the packing holds {packing.weight}[{packing.n}, {packing.k}],"
+            f" the operator reads {op.weight}[{op.n}, {op.k}]",
+            "choose a packing of the operator",
+        )
+    if packing.program.compute != op.activation.name:
+        yield Problem(
+            f"weights decode to {packing.program.compute}, activations are {op.activation.name}",
+            "an mma takes one type: choose a packing for the activation's type",
+        )
+
+
+def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
+    """The device has the product instruction and the features that the stages use."""
+    device = plan.device
+    name = f"mma.m16n8k16.{plan.op.activation.name}"
+    if name not in {instruction.name for instruction in device.instruction_set}:
+        yield Problem(f"{device.name} has no instruction {name}", "choose another activation type")
+    wanted = [*FEATURES, *(["pdl"] if plan.launch == "pdl" else [])]
+    wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.packing.program.ops if op.kind == "cvt"})
+    for feature in wanted:
+        if not device.has(feature):
+            yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
+
+
+def threads_fit(plan: Plan) -> Iterator[Problem]:
+    """A CTA is not larger than the device's blocks."""
+    threads, most = plan.tiling.threads, plan.device.threads_per_block
+    if threads > most:
+        yield Problem(f"{threads} threads > {most} of a block", "fewer warps along n, m or k")
+
+
+def family_is_kept(plan: Plan) -> Iterator[Problem]:
+    """Skinny: one warp a ring and at most 16 tokens. Ring: a named barrier for each K slice of several warps."""
+    tiling = plan.tiling
+    if plan.family == "skinny" and tiling.ring_warps != 1:
+        yield Problem(
+            f"skinny rings belong to one warp, not {tiling.warps_n} x {tiling.warps_m}",
+            "warps_n = warps_m = 1, or the ring family",
+        )
+    if plan.family == "skinny" and tiling.tokens > SKINNY_TOKENS:
+        yield Problem(
+            f"skinny takes at most {SKINNY_TOKENS} tokens, not {tiling.tokens}", "the ring family"
+        )
+    if tiling.ring_warps > 1 and 1 < tiling.warps_k and tiling.warps_k > SLICE_BARRIERS:
+        yield Problem(
+            f"{tiling.warps_k} K slices of several warps need more than {SLICE_BARRIERS} barriers",
+            f"warps_k <= {SLICE_BARRIERS}",
+        )
+
+
+def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
+    """Vector access copies 16 bytes of activations: rows and groups must start on such a piece."""
+    if plan.access != "vector":
+        return
+    if plan.op.k % VECTOR_ELEMENTS:
+        yield Problem(
+            f"vector access needs K to be a multiple of {VECTOR_ELEMENTS}, not {plan.op.k}",
+            'access="scalar"',
+        )
+    cut = plan.packing.geometry
+    if not cut.is_contiguous:
+        yield Problem(
+            f"vector access needs groups without padding, {cut.group} is padded to {cut.padded_group}",
+            'access="scalar"',
+        )
+
+
+def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
+    """The M range is one, holds the operator's M, and fits a skinny CTA."""
+    least, most = plan.m_range
+    if least < 0 or (most is not None and most < least):
+        yield Problem(f"M from {least} to {most} is no range", "0 <= least <= most")
+        return
+    m = plan.op.m
+    if m is not None and (m < least or (most is not None and m > most)):
+        yield Problem(f"M = {m} of the operator is outside {least} .. {most}")
+    if plan.family == "skinny" and (most is None or most > plan.tiling.tokens):
+        yield Problem(
+            f"skinny covers M with one CTA of {plan.tiling.tokens} tokens, not up to {most}",
+            "m_range within the tokens, or the ring family",
+        )
+
+
+def epilogue_is_whole(plan: Plan) -> Iterator[Problem]:
+    """The epilogue holds epilogue stages, among them all that the operator and its packing ask for."""
+    for step in plan.epilogue:
+        if not isinstance(step, EpilogueStage):
+            yield Problem(f"{step!r} is no epilogue stage")
+    for step in default_epilogue(plan.op, plan.packing):
+        if plan.epilogue.count(step) != 1:
+            yield Problem(
+                f"the epilogue holds {step.name} {plan.epilogue.count(step)} times, not once",
+                "start from default_epilogue(op, packing)",
+            )
+
+
+def shared_memory_fits(plan: Plan) -> Iterator[Problem]:
+    """Rings, tables, scratch and the reduction fit the device's shared memory of a block."""
+    need, most = plan.shared_bytes, plan.device.shared_bytes_per_block
+    if need > most:
+        ring = plan.load_ring
+        yield Problem(
+            f"shared {need} B > {most} B of a block on {plan.device.name}"
+            f" (rings {ring.rings} x {ring.slots} x {ring.slot_bytes} B)",
+            "fewer slots, K slices or tokens",
+        )
+
+
+def registers_fit(plan: Plan) -> Iterator[Problem]:
+    """The estimate stays within a thread's registers, and a block's within the SM's."""
+    device, need = plan.device, plan.registers
+    share = device.registers_per_sm // plan.tiling.threads
+    most = min(device.registers_per_thread, share)
+    if need > most:
+        yield Problem(
+            f"about {need} registers a thread > {most}"
+            f" ({device.registers_per_thread} of a thread, {share} of {plan.tiling.threads} threads)",
+            "smaller tiles a warp, or fewer warps",
+        )
+
+
+#: rules that the others rest on: later ones read sizes that make sense only where these hold
+FIRST: tuple[Rule, ...] = (tiling_is_positive, decisions_are_known, packing_is_the_operators)
+
+RULES: tuple[Rule, ...] = (
+    device_has_what_is_used,
+    threads_fit,
+    family_is_kept,
+    vector_access_is_aligned,
+    m_range_is_covered,
+    epilogue_is_whole,
+    shared_memory_fits,
+    registers_fit,
+)
+
+
+def problems(plan: Plan) -> tuple[Problem, ...]:
+    """All broken rules, in the order of the tables."""
+    for rules in (FIRST, RULES):
+        found = tuple(problem for rule in rules for problem in rule(plan))
+        if found:
+            return found
+    return ()
+
+
+def check(plan: Plan) -> tuple[str, ...]:
+    """What is wrong with a plan, one sentence a broken rule; empty for a legal plan."""
+    return tuple(str(problem) for problem in problems(plan))
+
+
+def verify(plan: Plan) -> None:
+    """Raise where a plan breaks a rule.
+
+    Raises:
+        PlanError: some rule is broken; all of them are named.
+    """
+    found = problems(plan)
+    if found:
+        raise PlanError(
+            "; ".join(problem.what for problem in found),
+            at=plan.title,
+            hint="; ".join(dict.fromkeys(problem.hint for problem in found if problem.hint)),
+        )
