@@ -12,6 +12,7 @@ from ladder.errors import LosslessError
 from ladder.primitives.base import Array, Cost, NoInverse
 from ladder.ttile import Device, Tile, type_bits, type_name
 from ladder.ttile.tile import DType
+from ladder.ttype import COMPUTE_TYPES, Exact, MayOverflow, Rounds, TType, losslessness
 
 #: where a conversion may stand, outermost first (see the design, "Primitives and plans")
 PLACEMENTS = ("offline", "source", "global", "shared", "register")
@@ -34,6 +35,13 @@ NUMPY_TYPES: dict[str, Any] = {
     "int32": np.int32,
     "int8": np.int8,
     "uint8": np.uint8,
+}
+
+_COMPUTE_NAMES = frozenset(compute.name for compute in COMPUTE_TYPES)
+_VERDICTS: dict[type, Fidelity] = {
+    Exact: "exact",
+    Rounds: "rounds",
+    MayOverflow: "may overflow",
 }
 
 
@@ -84,10 +92,13 @@ def fidelity(source: DType, target: DType) -> Fidelity:
     """Whether ``target`` holds every finite number of ``source``: tried for all of them up to 16 bits.
 
     Wider sources are judged by precision and range. The answer is about the decoded operand; group scales are
-    applied elsewhere.
+    applied elsewhere. For an element and a compute type it is that of :func:`ladder.ttype.losslessness`.
     """
     if type_name(source) == type_name(target):
         return "exact"
+    element = element_of(source)
+    if isinstance(element, TType) and type_name(target) in _COMPUTE_NAMES:
+        return _VERDICTS[type(losslessness(element, type_name(target)))]
     low, high = _range(target)
     if type_bits(source) > 16:
         least, most = _range(source)
@@ -194,8 +205,8 @@ class Convert:
         work = tuple(
             sorted((pipe, count * tile.elements / 8) for pipe, count in self.pipes or plain)
         )
-        if self.level == "offline":
-            return Cost("dram")
+        if self.level == "offline" or type_name(self.source) == type_name(self.target):
+            return Cost()  # done before, or the same bits read in another way
         through = {"source": "dram", "global": "dram"}.get(self.level, "shared")
         passed = 0 if self.level == "register" else tile.nbytes + self.result(tile).nbytes
         return Cost(through, passed, work)
