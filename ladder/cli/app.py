@@ -22,7 +22,7 @@ from ladder.errors import LadderError
 
 def build() -> typer.Typer:
     """The command line; help is drawn by rich on a terminal only."""
-    from ladder.cli import lists
+    from ladder.cli import kernels, lists, plans
 
     app = typer.Typer(
         name="ladder",
@@ -34,6 +34,10 @@ def build() -> typer.Typer:
     )
     app.command("types")(lists.types)
     app.command("devices")(lists.devices)
+    app.command("plan")(plans.plan)
+    app.command("explain")(plans.explain)
+    app.command("compile")(kernels.compile_kernel)
+    app.command("run")(kernels.run)
     return app
 
 

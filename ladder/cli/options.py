@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
@@ -12,6 +16,8 @@ from ladder.errors import TypeDeclarationError
 
 if TYPE_CHECKING:
     from ladder.graph import MatMul
+    from ladder.scheduler.plan import Plan
+    from ladder.scheduler.planset import PlanSet
     from ladder.ttile import Device
     from ladder.ttype import GroupedType, TType
 
@@ -47,52 +53,89 @@ class Placement(str, Enum):
     shared = "shared"
 
 
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+P = ParamSpec("P")
+
 SHAPE = "Shape"
 WEIGHT = "Weight"
 
-N = Annotated[
-    int,
-    typer.Option("-n", help="output channels: rows of the weight", min=1, rich_help_panel=SHAPE),
-]
-K = Annotated[
-    int, typer.Option("-k", help="columns of the weight and of x", min=1, rich_help_panel=SHAPE)
-]
-M = Annotated[
-    int | None,
-    typer.Option(
-        "-m", help="tokens: rows of x; left out, any number", min=0, rich_help_panel=SHAPE
-    ),
-]
-WeightName = Annotated[
-    str,
-    typer.Option(
-        "--weight", "-w", help="number format, see `ladder types`", rich_help_panel=WEIGHT
-    ),
-]
-Group = Annotated[
-    str | None,
-    typer.Option(
-        "--group",
-        "-g",
-        help="weights that share a scale: 128, channel, tensor, 128x128",
-        rich_help_panel=WEIGHT,
-    ),
-]
-Scale = Annotated[str, typer.Option("--scale", help="type of the scales", rich_help_panel=WEIGHT)]
-ZeroPoint = Annotated[
-    Zero, typer.Option("--zero", help="convention of the zero point", rich_help_panel=WEIGHT)
-]
-ActivationName = Annotated[Activation, typer.Option("--activation", "-a", help="type of x")]
-OutName = Annotated[Out, typer.Option("--out", help="type of y")]
-Bias = Annotated[bool, typer.Option("--bias", help="add bias[n]")]
-DeviceName = Annotated[
-    str, typer.Option("--device", "-d", help="name, see `ladder devices`, or a device file")
-]
-Convert = Annotated[
-    Placement | None,
-    typer.Option("--convert", help="where to decode, instead of where the scheduler chose"),
-]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+
+def _option(*names: str, text: str, panel: str | None = None, least: int | None = None) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, min=least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options that say what to compute and where; see :func:`takes_request`."""
+
+    n: Annotated[int, _option("-n", text="output channels", panel=SHAPE, least=1)]
+    k: Annotated[int, _option("-k", text="columns of weight and x", panel=SHAPE, least=1)]
+    m: Annotated[
+        int | None, _option("-m", text="tokens; left out: any number", panel=SHAPE, least=0)
+    ] = None
+    weight: Annotated[
+        str, _option("--weight", "-w", text="format, see `ladder types`", panel=WEIGHT)
+    ] = "int4"
+    group: Annotated[
+        str | None,
+        _option("--group", "-g", text="128, channel, tensor or 128x128", panel=WEIGHT),
+    ] = None
+    scale: Annotated[str, _option("--scale", text="type of the scales", panel=WEIGHT)] = "float16"
+    zero: Annotated[Zero, _option("--zero", text="convention of zero points", panel=WEIGHT)] = (
+        Zero.none
+    )
+    activation: Annotated[Activation, _option("--activation", "-a", text="type of x")] = (
+        Activation.float16
+    )
+    out: Annotated[Out, _option("--out", text="type of y")] = Out.float16
+    bias: Annotated[bool, _option("--bias", text="add bias[n]")] = False
+    device: Annotated[
+        str, _option("--device", "-d", text="name, see `ladder devices`, or a device file")
+    ] = "h200"
+    convert: Annotated[
+        Placement | None, _option("--convert", text="where to decode, if not where it is best")
+    ] = None
+
+    def operator(self) -> MatMul:
+        """The matmul that the options spell."""
+        from ladder.graph import matmul
+
+        return matmul(
+            self.m,
+            self.n,
+            self.k,
+            activation=self.activation.value,
+            weight=weight_type(self.weight, self.group, self.scale, self.zero),
+            out=self.out.value,
+            bias=self.bias,
+        )
+
+    def plan(self) -> Plan | PlanSet:
+        """The plan, or with any number of tokens the plans, for the operator."""
+        from ladder.scheduler.search import schedule
+
+        placement = None if self.convert is None else self.convert.value
+        return schedule(self.operator(), device_of(self.device), placement=placement)
+
+
+def takes_request(command: Callable[Concatenate[Request, P], None]) -> Callable[..., None]:
+    """Give a command the options of :class:`Request` before its own, and hand them over as one value."""
+    shared = list(inspect.signature(Request, eval_str=True).parameters.values())
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    names = {field.name for field in fields(Request)}
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        request = Request(**{name: value for name, value in given.items() if name in names})
+        command(request, **{name: value for name, value in given.items() if name not in names})  # type: ignore[call-arg]
+
+    wrapper.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in (*shared, *own)
+    }
+    return wrapper
 
 
 def parse_group(text: str) -> Any:
@@ -146,19 +189,3 @@ def device_of(name: str) -> Device:
     from ladder.ttile import load_device
 
     return load_device(name) if name.endswith(".py") else devices[name]
-
-
-def operator(
-    m: int | None,
-    n: int,
-    k: int,
-    *,
-    activation: Activation,
-    weight: TType | GroupedType,
-    out: Out,
-    bias: bool,
-) -> MatMul:
-    """The matmul that the options spell."""
-    from ladder.graph import matmul
-
-    return matmul(m, n, k, activation=activation.value, weight=weight, out=out.value, bias=bias)
