@@ -114,36 +114,43 @@ class Arrangement:
             e.sync_named(self.kernel.slice + 1, 32 * tiling.ring_warps)
 
     def _compute(self, slot: Any) -> None:
+        """Products of one block, two steps at a time, and the flushes at the ends of its groups."""
         plan, program = self.plan, self.plan.packing.program
         if self.scratch is not None:
             self._decode_to_shared(slot)
-        flush_steps = (
-            plan.atoms_per_block * program.steps // plan.flushes_per_block
-            if plan.flushes_per_block
-            else 0
-        )
+        per_flush = self._steps_per_flush()
         for atom in range(plan.atoms_per_block):
             decoders = None if self.scratch is not None else self._atom_decoders(slot, atom)
             for pair in range(0, program.steps, 2):
-                step = atom * program.steps + pair
-                with e.stage("multiply"):
-                    self.multiply.load_activations(slot + self.ring.offsets["x"], step)
-                for half in range(2):
-                    self._step(decoders, step + half, pair + half, half)
-                    if flush_steps and (step + half + 1) % flush_steps == 0:
-                        group = (step + half) // flush_steps
-                        self.scale.flush(slot, self.ring.offsets, group)
+                # Groups of 16 end in the middle of a pair: its steps are then multiplied apart.
+                for halves in ((0,), (1,)) if per_flush == 1 else ((0, 1),):
+                    step = atom * program.steps + pair
+                    self._products(slot, decoders, step, pair, halves)
+                    last = step + halves[-1] + 1
+                    if per_flush and last % per_flush == 0:
+                        self.scale.flush(slot, self.ring.offsets, last // per_flush - 1)
 
-    def _step(self, decoders: Any, step: int, atom_step: int, half: int) -> None:
-        plan, program = self.plan, self.plan.packing.program
-        if self.scratch is not None:
-            fragments = self.scratch.fragments(step)
-        else:
-            with e.stage("decode"):
-                fragments = [decoder.fragment(atom_step) for decoder in decoders]
-        cls = program.step_class[atom_step]
+    def _steps_per_flush(self) -> int:
+        plan = self.plan
+        if not plan.flushes_per_block:
+            return 0
+        return plan.atoms_per_block * plan.packing.program.steps // plan.flushes_per_block
+
+    def _products(
+        self, slot: Any, decoders: Any, step: int, pair: int, halves: tuple[int, ...]
+    ) -> None:
+        """Products of the steps ``step + half`` of the block, which are ``pair + half`` of their atom."""
+        program = self.plan.packing.program
+        with e.stage("decode"):
+            fragments = {
+                half: self.scratch.fragments(step + half)
+                if self.scratch is not None
+                else [decoder.fragment(pair + half) for decoder in decoders]
+                for half in halves
+            }
         with e.stage("multiply"):
-            self.multiply.products(fragments, cls, plan.sum_set_of(cls), half)
+            classes = {half: program.step_class[pair + half] for half in halves}
+            self.multiply.products(slot + self.ring.offsets["x"], step, fragments, classes)
 
     def _atom_start(self, slot: Any, row_tile: int, atom: int) -> Any:
         """First byte of an atom's packed words in a slot."""

@@ -33,7 +33,7 @@ class MultiplyEmitter:
         tiles = stage.row_tiles * stage.token_tiles
         self.acc = e.registers("acc", tiles * stage.classes * 4, "float32")
         self.sum = e.registers("activation_sum", max(1, stage.sums * stage.token_tiles * 4), "float32")
-        self.b = e.registers("b", 4 * stage.token_tiles, "uint32")
+        self.b = e.registers("b", 4, "uint32")
         self.clear()
 
     def acc_index(self, row_tile: int, token_tile: int, cls: int) -> int:
@@ -52,36 +52,47 @@ class MultiplyEmitter:
         for i in range(stage.sums * stage.token_tiles * 4):
             e.store(self.sum, i, e.f32(0.0))
 
-    def load_activations(self, start: Any, step: int) -> None:
-        """B fragments of steps ``step`` and ``step + 1`` of the block whose activations begin at byte ``start``.
+    def products(
+        self, start: Any, step: int, fragments: dict[int, list[list[Any]]], classes: dict[int, int]
+    ) -> None:
+        """Multiply one or both steps of a pair with the activations whose block begins at byte ``start``.
+
+        Args:
+            start: first byte of the block's activations in the arena.
+            step: even step of the pair in the block.
+            fragments: half (0 or 1) of the pair -> A fragments per row tile.
+            classes: half -> accumulator class of that step.
+        """
+        for tile in range(self.stage.token_tiles):
+            self._load_activations(start, step, tile)
+            for half, rows in fragments.items():
+                b = [self.b[2 * half + i] for i in range(2)]
+                cls = classes[half]
+                for row_tile, a in enumerate(rows):
+                    self._mma(self.acc, self.acc_index(row_tile, tile, cls), a, b)
+                sums = self.kernel.plan.sum_set_of(cls)
+                if sums is not None:
+                    self._mma(self.sum, self.sum_index(sums, tile), [e.u32(self.ones)] * 4, b)
+
+    def _load_activations(self, start: Any, step: int, tile: int) -> None:
+        """B fragments of steps ``step`` and ``step + 1`` for one token tile.
 
         One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step.
         """
         kernel, plan = self.kernel, self.kernel.plan
         per_row = plan.packing.geometry.block_k // 8
         chunk = step * 2 + kernel.lane // 8
-        for tile in range(self.stage.token_tiles):
-            row = (
-                kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS)
-                + tile * TILE_TOKENS
-                + kernel.lane % 8
-            )
-            if plan.rows_loaded < plan.tiling.tokens:
-                # Tokens that cannot exist read the last row that does; their columns are never stored.
-                row = e.least(row, plan.rows_loaded - 1)
-            address = start + swizzled_chunk(row, chunk, per_row) * 16
-            registers = [self.b[4 * tile + i] for i in range(4)]
-            e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
+        row = (
+            kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS)
+            + tile * TILE_TOKENS
+            + kernel.lane % 8
+        )
+        if plan.rows_loaded < plan.tiling.tokens:
+            # Tokens that cannot exist read the last row that does; their columns are never stored.
+            row = e.least(row, plan.rows_loaded - 1)
+        address = start + swizzled_chunk(row, chunk, per_row) * 16
+        e.ptx(_LDMATRIX, *[self.b[i] for i in range(4)], kernel.shared_address(address))
 
-    def products(self, fragments: list[list[Any]], cls: int, sums: int | None, half: int) -> None:
-        """Multiply one step: ``fragments[row_tile]`` with the B fragments of half ``half`` of the last load."""
-        for tile in range(self.stage.token_tiles):
-            b = [self.b[4 * tile + 2 * half + i] for i in range(2)]
-            for row_tile, a in enumerate(fragments):
-                first = self.acc_index(row_tile, tile, cls)
-                c = [self.acc[first + i] for i in range(4)]
-                e.ptx(self.mma, *c, *a, *b, *c)
-            if sums is not None:
-                first = self.sum_index(sums, tile)
-                c = [self.sum[first + i] for i in range(4)]
-                e.ptx(self.mma, *c, *[e.u32(self.ones)] * 4, *b, *c)
+    def _mma(self, accumulators: Any, first: int, a: list[Any], b: list[Any]) -> None:
+        c = [accumulators[first + i] for i in range(4)]
+        e.ptx(self.mma, *c, *a, *b, *c)

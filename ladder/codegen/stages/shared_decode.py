@@ -25,7 +25,7 @@ class SharedWeights:
         tiling = kernel.plan.tiling
         self.block_k = kernel.plan.packing.geometry.block_k
         self.base = base + kernel.slice * (tiling.channels * self.block_k * 2)
-        self.a = e.registers("a", 4 * tiling.row_tiles, "uint32")
+        self.a = e.registers("a", 8 * tiling.row_tiles, "uint32")
 
     def write(self, row_tile: int, atom: int, start: Any) -> None:
         """Decode one atom (packed words at byte ``start``) into the scratch tile, if this warp is to do it."""
@@ -49,7 +49,8 @@ class SharedWeights:
             row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane % TILE_ROWS
             chunk = step * 2 + kernel.lane // TILE_ROWS
             address = self.base + swizzled_chunk(row, chunk, self.block_k // 8) * 16
-            registers = [self.a[4 * row_tile + i] for i in range(4)]
+            first = 4 * (step % 2 * tiling.row_tiles + row_tile)
+            registers = [self.a[first + i] for i in range(4)]
             e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
             result.append(registers)
         return result
