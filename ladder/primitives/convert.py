@@ -119,7 +119,8 @@ def _all_numbers(dtype: DType) -> Array:
     else:
         form = numpy_type(dtype)
         patterns = np.arange(1 << 8 * form.itemsize).astype(f"u{form.itemsize}")
-        values = patterns.view(form).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaNs are among the patterns
+            values = patterns.view(form).astype(np.float64)
     return values[np.isfinite(values)]
 
 
