@@ -108,6 +108,8 @@ def rows(view: ArrayView) -> Rows | None:
     Axes of extent 1 have no stride of their own: a lone row gets stride k, a lone column stride 1.
     """
     *lead, k = view.shape
+    if 0 in lead:
+        return Rows(0, k, 1)
     stride_k = view.strides[-1] if k > 1 else 1
     m, stride_m, span = 1, k, None
     for extent, stride in zip(reversed(lead), reversed(view.strides[:-1]), strict=True):
@@ -115,7 +117,7 @@ def rows(view: ArrayView) -> Rows | None:
             continue
         if span is None:
             stride_m = stride
-        elif extent and m and stride != span:
+        elif stride != span:
             return None
         m *= extent
         span = stride * extent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ladder.errors import ArtifactError, PlanError
 from ladder.runtime.arguments import PlanLike, Variant
@@ -68,15 +68,19 @@ def _read_plan(data: Any) -> Any:
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
 
-    kinds = {"ladder.planset": PlanSet, "ladder.plan": Plan}
-    name = str(data.get("format")).partition("/")[0]
-    if name not in kinds:
-        raise PlanError(f"the record has format {data.get('format')!r}", at="plan of the artifact")
-    return kinds[name].from_json(canonical(data))
+    readers: dict[str, Callable[[str], Any]] = {
+        "ladder.planset": PlanSet.from_json,
+        "ladder.plan": Plan.from_json,
+    }
+    found = data.get("format") if isinstance(data, dict) else None
+    name = str(found).partition("/")[0]
+    if name not in readers:
+        raise PlanError(f"the record has format {found!r}", at="plan of the artifact")
+    return readers[name](canonical(data))
 
 
 def _read_packing(data: Any) -> PackingLike:
-    from ladder.scheduler.packing import Packing
+    from ladder.scheduler.serial import load_packing
 
-    packing: PackingLike = Packing.from_json(canonical(data))
-    return packing
+    packing: Any = load_packing(canonical(data))
+    return cast("PackingLike", packing)
