@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import ml_dtypes
 import numpy as np
 
-from ladder.errors import LosslessError
+from ladder.errors import ScheduleError, ShapeError, TypeDeclarationError
 from ladder.primitives.base import Array, Cost, NoInverse
 from ladder.ttile import Device, Tile, type_bits, type_name
 from ladder.ttile.tile import DType
@@ -59,11 +59,11 @@ def numpy_type(dtype: DType) -> np.dtype[Any]:
     """NumPy type of the numbers of a compute or hardware type.
 
     Raises:
-        LosslessError: the type has no NumPy form.
+        TypeDeclarationError: the type has no NumPy form.
     """
     found: Any = getattr(dtype, "dtype", None) or NUMPY_TYPES.get(type_name(dtype))
     if found is None:
-        raise LosslessError(
+        raise TypeDeclarationError(
             f"{type_name(dtype)} is no type that numbers can be computed in",
             at="convert",
             hint="one of " + ", ".join(NUMPY_TYPES),
@@ -162,7 +162,7 @@ class Convert:
             conversion.
 
     Raises:
-        LosslessError: the placement is unknown.
+        ScheduleError: the placement is unknown.
     """
 
     source: DType
@@ -173,7 +173,7 @@ class Convert:
 
     def __post_init__(self) -> None:
         if self.level not in PLACEMENTS:
-            raise LosslessError(
+            raise ScheduleError(
                 f"no placement {self.level!r}", at=self, hint="one of " + ", ".join(PLACEMENTS)
             )
 
@@ -186,10 +186,10 @@ class Convert:
         """The same box in the other type.
 
         Raises:
-            LosslessError: the tile holds another type.
+            ShapeError: the tile holds another type.
         """
         if type_name(tile.dtype) != type_name(self.source):
-            raise LosslessError(
+            raise ShapeError(
                 f"the tile holds {type_name(tile.dtype)}, not {type_name(self.source)}",
                 at=f"{self} on {tile}",
             )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from ladder.errors import ShapeError
@@ -50,7 +52,7 @@ def test_a_chain_hands_each_tile_on() -> None:
         "float32[4, 16]",
         "float16[4, 16]",
     ]
-    assert all(a.result == b.source for a, b in zip(steps, steps[1:], strict=False))
+    assert all(a.result == b.source for a, b in itertools.pairwise(steps))
     assert len({*steps, *steps}) == 3
     assert steps[0].cost(DEVICE) == steps[0].primitive.cost(steps[0].source, DEVICE)
 

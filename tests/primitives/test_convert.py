@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ladder.errors import LosslessError
+from ladder.errors import ScheduleError, ShapeError, TypeDeclarationError
 from ladder.primitives import Convert, NoInverse, Step, fidelity
 from ladder.ttile import Tile
 from ladder.ttype import TType, bfloat16, float16, float32, int8
@@ -160,19 +160,25 @@ def test_what_a_conversion_costs_depends_on_where_it_happens() -> None:
 
 
 @pytest.mark.parametrize(
-    "build,message",
+    "build,error,message",
     [
-        (lambda: Convert(WHOLE, "float16", "nowhere"), "no placement 'nowhere'"),
+        (
+            lambda: Convert(WHOLE, "float16", "nowhere"),
+            ScheduleError,
+            "no placement 'nowhere'",
+        ),
         (
             lambda: Convert(WHOLE, "float16").result(Tile((1,), "int8")),
+            ShapeError,
             "the tile holds int8, not int4_",
         ),
         (
             lambda: Convert(float32, "tfloat32").evaluate(np.ones(1)),
+            TypeDeclarationError,
             "tfloat32 is no type that numbers",
         ),
     ],
 )
-def test_nonsense_is_refused(build: object, message: str) -> None:
-    with pytest.raises(LosslessError, match=message):
+def test_nonsense_is_refused(build: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         build()  # type: ignore[operator]

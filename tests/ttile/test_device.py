@@ -69,6 +69,8 @@ def test_a_device_is_a_value() -> None:
         (256, 128, 0, 2),  # 65536 / (8 warps x 4096)
         (256, 129, 0, 1),  # rounded up to 4352 registers a warp, 12 warps fit
         (256, 255, 0, 1),  # 8192 registers a warp, two in each quarter
+        (288, 96, 0, 2),  # 9 warps x 3072 registers: five warps fit each quarter
+        (288, 104, 0, 1),  # 3328: four fit, 16 in all; quarters are not shared
         (32, 16, 0, 32),  # the limit of blocks
         (128, 32, 40 * 1024, 4),  # 4 x 41 KB = 164 KB
         (128, 32, 40 * 1024 + 1, 3),

@@ -61,5 +61,5 @@ def test_ldmatrix_x4_reads_the_paper_s_16_by_2_granules() -> None:
     "weight,activation", [("float16", "int8"), ("int8", "fp8_e4m3fn"), ("nf4", "float16")]
 )
 def test_products_that_no_core_has_are_refused(weight: str, activation: str) -> None:
-    with pytest.raises(DeviceError, match="no product of|no tensor-core operand type"):
+    with pytest.raises(DeviceError, match=r"no product of|no tensor-core operand type"):
         isa.mma(weight, tera_ops=1, activation=activation)

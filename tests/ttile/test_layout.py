@@ -57,7 +57,6 @@ def test_inverse_undoes_on_both_sides(layout: Layout) -> None:
 def test_composition_applies_one_after_the_other(first: Layout, second: Layout) -> None:
     second = second.as_(ins=first.outs)
     both = first >> second
-    point = {name: np.arange(32) >> 5 for name, _ in first.ins}
     point = {
         name: (np.arange(32) >> shift) & ((1 << bits) - 1)
         for (name, bits), shift in zip(
@@ -69,6 +68,17 @@ def test_composition_applies_one_after_the_other(first: Layout, second: Layout) 
     step = second.apply(**first.apply(**point))
     direct = both.apply(**point)
     assert all(np.array_equal(direct[name], step[name]) for name, _ in both.outs)
+
+
+@given(bijections(), bijections(), st.data())
+def test_composition_meets_by_name_in_any_order(
+    first: Layout, second: Layout, data: st.DataObject
+) -> None:
+    second = second.as_(ins=tuple(data.draw(st.permutations(first.outs))))
+    both = first >> second
+    for index in np.ndindex(*(1 << bits for _, bits in first.ins)):
+        point = {name: int(i) for (name, _), i in zip(first.ins, index, strict=True)}
+        assert both.apply(**point) == second.apply(**first.apply(**point))
 
 
 @given(bijections(), bijections(), bijections())
