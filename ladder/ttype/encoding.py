@@ -192,7 +192,10 @@ class Float(_Checked):
 
 @dataclass(frozen=True, slots=True)
 class PowerOfTwo(_Checked):
-    """``2**(code - bias)``, the last code NaN: OCP's e8m0 (Microscaling Formats v1.0, 5.4.1)."""
+    """``2**(code - bias)``, the last code NaN: OCP's e8m0 (Microscaling Formats v1.0, 5.4.1).
+
+    Halfway between two powers the even code wins, as in every type (ml_dtypes takes the larger power).
+    """
 
     bits: int = 8
     bias: int = 127

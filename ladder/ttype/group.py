@@ -89,7 +89,9 @@ class GroupedType:
             )
         if self.second not in (None, "float32"):
             raise TypeDeclarationError(
-                f"a second-level scale is float32, found {self.second!r}", at=self.element
+                f"a second-level scale is float32, found {self.second!r}",
+                at=self.element,
+                hint="one scale per tensor costs nothing more; drop second for a single level",
             )
         if self.second is not None and self.scale != "fp8_e4m3fn":
             raise TypeDeclarationError(
@@ -186,7 +188,7 @@ def group_shape(granularity: Granularity) -> Group:
     elif isinstance(granularity, (tuple, list)):
         if len(granularity) == 2:
             return (_extent(granularity[0]), _extent(granularity[1]))
-    else:
+    elif granularity is not None:
         return (1, _extent(granularity))
     raise TypeDeclarationError(
         f"unknown granularity {granularity!r}",

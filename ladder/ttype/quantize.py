@@ -22,12 +22,12 @@ def quantize(weights: ArrayLike, wt: GroupedType | TType | str) -> Quantized:
     * Without a zero the scale is the smallest at which the largest and the smallest weight of the group
       lie within the element's finite range: ``amax / 6`` for fp4, ``max(max / 7, -min / 8)`` for int4.
     * With a zero the range of the group, widened to include 0, is laid over the element's range. The zero
-      is a value of the element in all conventions, so that (but for ``rescaled``, whose product with
-      the scale is rounded) a weight of 0 stays exactly 0.
+      is a value of the element in all conventions, so that a weight of 0 stays exactly 0 unless a float or
+      rescaled zero had to be rounded to the scale's type.
     * The scale is rounded to nearest in its type, or up where the weights at an end would else be more than
       half a step off; e8m0 always rounds up, so that nothing saturates. Hence ``|w - dequantised|`` is at
       most half the element's largest gap times the scale, wherever the element has both signs or the
-      weights have only the element's; the rounding of a rescaled zero comes on top.
+      weights have only the element's; the rounding of the zero comes on top.
     * A group of zeros decodes to exact zeros; groups too small for the scale type take its smallest scale.
     * Short last groups are groups of their own: no padding enters a minimum or maximum.
     * With a second level (nvfp4) the tensor's scale brings the largest group scale to 448.
@@ -43,14 +43,15 @@ def quantize(weights: ArrayLike, wt: GroupedType | TType | str) -> Quantized:
     spans = _spans(given, wt)
     fit = _fit(spans, wt.element, asymmetric=wt.zero is not None)
     global_scale = _global_scale(fit, wt, wt.scale_type)
-    scales, zeros = _metadata(spans, fit, global_scale, wt, wt.scale_type)
+    scales, zero_codes = _metadata(spans, fit, global_scale, wt, wt.scale_type)
     full = scales * global_scale
+    zeros = _stored_zeros(zero_codes, full, wt)
     codes = _encode(given, wt, _Affine(full, _offsets(zeros, full, wt)))
     return Quantized(
         wt,
         read_only(codes),
         scales=scales.astype(wt.scale_type.dtype),
-        zeros=_stored_zeros(zeros, full, wt),
+        zeros=zeros,
         global_scale=global_scale if wt.second else None,
     )
 
@@ -98,7 +99,8 @@ def _spans(weights: Array, wt: GroupedType) -> _Spans:
 def _fit(spans: _Spans, element: TType, *, asymmetric: bool) -> Values:
     """The smallest scale at which each group lies within the element's range; 0 for a group of zeros."""
     if asymmetric and element.max > element.min:
-        return spans.high / (element.max - element.min) - spans.low / (element.max - element.min)
+        width = element.max - element.min
+        return spans.high / width - spans.low / width
     up = spans.high / element.max if element.max > 0 else np.zeros_like(spans.high)
     down = spans.low / element.min if element.min < 0 else np.zeros_like(spans.low)
     return np.maximum(up, down)
@@ -150,32 +152,29 @@ def _covered(spans: _Spans, full: Values, zeros: Codes | None, element: TType) -
     offset = 0.0 if zeros is None else element.values[zeros]
     above = spans.high > full * (element.max + last / 2 - offset)
     below = spans.low < full * (element.min - first / 2 - offset)
-    uncovered: Bools = (above & (element.max > 0)) | (below & (element.min < 0))
-    return ~uncovered
+    if zeros is None:  # a side that the element lacks cannot be covered
+        above &= element.max > 0
+        below &= element.min < 0
+    covered: Bools = ~(above | below)
+    return covered
 
 
-def _offsets(zeros: Codes | None, full: Values, wt: GroupedType) -> Values:
-    """``weight = full * (value - offset)`` in every convention."""
+def _stored_zeros(codes: Codes | None, full: Values, wt: GroupedType) -> Array | None:
+    """Zeros as :class:`Quantized` keeps them: codes, or numbers as the scale type rounds them."""
+    if codes is None or wt.zero == "integer" or wt.scale_type is None:
+        return codes
+    values = wt.element.values[codes]
+    return wt.scale_type.round(full * values if wt.zero == "rescaled" else values)
+
+
+def _offsets(zeros: Array | None, full: Values, wt: GroupedType) -> Values:
+    """The offset that turns each convention into ``weight = full * (value - offset)``."""
     if zeros is None:
         return np.zeros_like(full)
-    values = wt.element.values[zeros]
-    if wt.zero == "rescaled":
-        return _rescaled(values, full, wt) / full
-    return values
-
-
-def _rescaled(values: Values, full: Values, wt: GroupedType) -> Values:
-    """The stored zero ``scale * value`` of the rescaled convention, as its type rounds it."""
-    assert wt.scale_type is not None
-    return wt.scale_type.round(full * values)
-
-
-def _stored_zeros(zeros: Codes | None, full: Values, wt: GroupedType) -> Array | None:
-    """Zeros as :class:`Quantized` keeps them."""
-    if zeros is None or wt.zero == "integer":
-        return zeros
-    values = wt.element.values[zeros]
-    return _rescaled(values, full, wt) if wt.zero == "rescaled" else values
+    if wt.zero == "integer":
+        return wt.element.values[zeros]
+    offset: Values = zeros / full if wt.zero == "rescaled" else zeros
+    return offset
 
 
 def _check_overflow(scales: Values, wanted: Values, scale: ScaleType, wt: GroupedType) -> None:

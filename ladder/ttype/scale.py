@@ -64,6 +64,7 @@ class ScaleType:
             scales
         )  # scales = fraction * 2**exponent, fraction in [0.5, 1)
         ceiling = exponent - (fraction == 0.5)
+        ceiling = np.where(scales > 0, ceiling, limits.min_exponent)
         power: Values = np.ldexp(1.0, np.maximum(ceiling, limits.min_exponent))
         return power
 
