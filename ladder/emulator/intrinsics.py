@@ -1,0 +1,103 @@
+"""Meanings of device functions: read from their own text, or from a table of names.
+
+A device function whose text is one non-volatile PTX instruction means what that instruction means, so the text that the GPU runs
+is the text that the emulator reads:
+
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));  -->  prmt(a, b, c)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ladder.codegen.semantics import MEANINGS
+from ladder.emulator.alu import alu_function
+from ladder.emulator.report import Fault
+
+
+class Meaning(Protocol):
+    """What a device function computes: one array over lanes for each argument -> the result over lanes."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Compute; must not change its arguments."""
+
+
+_ASM = re.compile(r'asm\s*(volatile)?\s*\(\s*"([^"]*)"\s*:([^:]*):([^:;]*)(?::[^;]*)?\)\s*;', re.S)
+_SIGNATURE = re.compile(r"(\w+)\s*\(([^)]*)\)\s*\{", re.S)
+_BOUND = re.compile(r'"([=+]?)(\w)"\s*\(\s*([^)]+?)\s*\)')
+#: constraint letter -> dtype that carries it
+_LETTERS = {"r": "uint32", "h": "uint16", "f": "float32", "l": "uint64", "d": "float64"}
+
+
+def meaning(name: str, text: str, table: Mapping[str, Meaning] | None = None) -> Meaning:
+    """Return what device function ``name`` with CUDA text ``text`` computes.
+
+    Args:
+        table: further meanings by name, asked first.
+
+    Raises:
+        Fault: ``unsupported`` when neither the text nor the name says it.
+    """
+    if table is not None and name in table:
+        return table[name]
+    found = _ASM.search(text)
+    if found is not None and text.count("asm") == 1:
+        return _from_asm(name, text, found)
+    short = name.removeprefix("ladder_")
+    if short in MEANINGS:
+        return MEANINGS[short]
+    raise Fault(
+        f"unsupported: the text of device function {name!r} is not one PTX instruction",
+        at=text[:200],
+        hint="add its meaning to ladder/codegen/semantics.py under its name",
+    )
+
+
+def _from_asm(name: str, text: str, found: re.Match[str]) -> Meaning:
+    ptx = found.group(2).strip().rstrip(";").strip()
+    if ";" in ptx:
+        raise Fault(f"unsupported: device function {name!r} has several instructions", at=ptx)
+    opcode, _, rest = ptx.partition(" ")
+    function = alu_function(opcode)
+    if function is None:
+        raise Fault(f"unsupported: {opcode} in device function {name!r}", at=text[:200])
+    bound = _BOUND.findall(found.group(3)) + _BOUND.findall(found.group(4))
+    signature = _SIGNATURE.search(text)
+    assert signature is not None
+    order = [part.split()[-1].lstrip("*&") for part in signature.group(2).split(",") if part]
+    sources = [_source(part.strip(), bound, order, name) for part in rest.split(",")[1:]]
+    return _caller(function, sources)
+
+
+Source = tuple[int, str] | int
+
+
+def _source(part: str, bound: list[tuple[str, str, str]], order: list[str], name: str) -> Source:
+    """An operand of the text: (argument, carrier) or an immediate."""
+    if part.startswith("%"):
+        _, letter, variable = bound[int(part[1:])]
+        if variable in order and letter in _LETTERS:
+            return order.index(variable), _LETTERS[letter]
+    elif re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", part):
+        return int(part.rstrip("U"), 0)
+    raise Fault(f"unsupported: operand {part} in device function {name!r}")
+
+
+def _caller(function: Callable[..., Any], sources: list[Source]) -> Meaning:
+    import numpy as np  # noqa: PLC0415
+
+    def call(*arguments: Any) -> Any:
+        values = []
+        for source in sources:
+            if isinstance(source, int):
+                values.append(np.uint32(source & 0xFFFFFFFF))
+                continue
+            value = np.asarray(arguments[source[0]])
+            carrier = np.dtype(source[1])
+            same = value.dtype.itemsize == carrier.itemsize
+            values.append(value.view(carrier) if same else value.astype(carrier))
+        return function(*values)
+
+    return call

@@ -1,0 +1,198 @@
+"""Run a kernel's listing on the CPU.
+
+    report = run(listing, {"x": x, "w": w, "y": y, "m": 7}, grid=(4, 1, 1), block=128)
+
+Every lane of every warp is executed; results are written into the argument arrays. A kernel that would read what nobody wrote,
+race, deadlock or leave a buffer raises :class:`~ladder.emulator.report.Fault` even if its values come out right.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ladder.emulator.counters import Counters
+from ladder.emulator.program import DTYPES, Json
+from ladder.emulator.report import Fault, Report
+from ladder.emulator.schedule import SCHEDULES, run_block
+from ladder.emulator.translate import Parameter, Translation, translate
+from ladder.emulator.translate_scope import Options
+from ladder.emulator.warp import Block, GlobalBuffer
+
+Argument = npt.NDArray[Any] | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Arguments of one CTA: values in the kernel's order and the CTA's place in the grid."""
+
+    arguments: tuple[Any, ...]
+    block_x: int
+    block_y: int
+    block_z: int
+
+
+def run(
+    listing: Mapping[str, Json] | Translation,
+    arguments: Mapping[str, Argument],
+    grid: tuple[int, int, int],
+    block: int | tuple[int, int, int],
+    shared_bytes: int | None = None,
+    *,
+    schedule: str = "random",
+    seed: int = 0,
+    detect: bool = True,
+    counters: bool = False,
+) -> Report:
+    """Run a kernel and write its results into the argument arrays.
+
+    Args:
+        listing: of :func:`ladder.codegen.listing.listing`, or a translation of one.
+        arguments: by the kernel's parameter names; ``"A"`` also names ``"A_ptr"``. Arrays are C-contiguous.
+        grid: CTAs along x, y, z.
+        block: threads of a CTA.
+        shared_bytes: dynamic shared memory of the launch; checked against what the kernel declares.
+        schedule: ``random``, ``eager`` (copies happen at once) or ``lazy`` (copies happen when waited for).
+        seed: of the random schedule.
+        detect: find races and unset values; without it only bounds, alignment and barriers are checked.
+        counters: count instructions, conflicts and sectors.
+
+    Raises:
+        Fault: the kernel or the launch is wrong, or uses what the emulator does not know.
+    """
+    if schedule not in SCHEDULES:
+        raise Fault(f"arguments: schedule {schedule!r}", hint=f"one of {', '.join(SCHEDULES)}")
+    if not isinstance(listing, Translation):
+        listing = translate(listing, Options(detect=detect, counters=counters))
+    threads = block if isinstance(block, int) else block[0] * block[1] * block[2]
+    taken = sum(a.nbytes for a in listing.allocations)
+    if shared_bytes is not None and shared_bytes < taken:
+        raise Fault(
+            f"arguments: the launch gives {shared_bytes} B of shared memory, the kernel takes {taken}",
+            at=listing.kernel,
+        )
+    values = _bind(listing, arguments)
+    _check_extents(listing, values, grid, threads)
+    counted = Counters() if counters else None
+    steps = 0
+    runs = [0] * len(listing.histograms)
+    with np.errstate(all="ignore"):
+        for number, place in enumerate(np.ndindex(grid[::-1])):
+            cta = _cta(listing, threads, seed + number, schedule, detect=detect, counters=counted)
+            z, y, x = place
+            launch = Launch(values, x, y, z)
+            run_block(cta, lambda warp, launch=launch: listing.function(warp, launch, runs))  # type: ignore[misc]
+            steps += cta.steps
+    _write_back(listing, values, arguments)
+    return Report(
+        listing.kernel,
+        grid,
+        threads,
+        schedule,
+        seed,
+        taken,
+        steps,
+        _totals(listing, counted, runs),
+    )
+
+
+def _cta(
+    kernel: Translation,
+    threads: int,
+    seed: int,
+    schedule: str,
+    *,
+    detect: bool,
+    counters: Counters | None,
+) -> Block:
+    return Block(
+        threads,
+        kernel.allocations,
+        granule=kernel.granule,
+        detect=detect,
+        rng=random.Random(seed),  # noqa: S311  reproducible, not secret
+        policy=schedule,
+        counters=counters,
+    )
+
+
+# ---- arguments -----------------------------------------------------------------------------------------------------
+
+
+def _find(parameter: Parameter, arguments: Mapping[str, Argument], kernel: str) -> str:
+    for name in (parameter.name, parameter.name.removesuffix("_ptr")):
+        if name in arguments:
+            return name
+    raise Fault(
+        f"arguments: {parameter.name} is missing",
+        at=kernel,
+        hint=f"given are {', '.join(arguments) or 'none'}",
+    )
+
+
+def _bind(kernel: Translation, arguments: Mapping[str, Argument]) -> tuple[Any, ...]:
+    values: list[Any] = []
+    for number, parameter in enumerate(kernel.parameters):
+        name = _find(parameter, arguments, kernel.kernel)
+        given = arguments[name]
+        if parameter.is_pointer:
+            values.append(_buffer(parameter, given, number, kernel.kernel))
+        elif parameter.dtype.startswith(("int", "uint")):
+            values.append(int(given))  # type: ignore[arg-type]
+        else:
+            values.append(DTYPES[parameter.dtype].type(given))
+    return tuple(values)
+
+
+def _buffer(parameter: Parameter, given: Any, number: int, kernel: str) -> GlobalBuffer:
+    if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
+        raise Fault(
+            f"arguments: {parameter.name} has to be a C-contiguous NumPy array",
+            at=kernel,
+            hint="pass numpy.ascontiguousarray(...) and keep it, results are written into it",
+        )
+    size = DTYPES[parameter.dtype].itemsize if parameter.dtype in DTYPES else 1
+    if given.nbytes % size:
+        raise Fault(f"arguments: {parameter.name} holds no whole {parameter.dtype}", at=kernel)
+    return GlobalBuffer.of(parameter.name, given, number)
+
+
+def _write_back(
+    kernel: Translation, values: tuple[Any, ...], arguments: Mapping[str, Argument]
+) -> None:
+    for parameter, value in zip(kernel.parameters, values, strict=True):
+        if isinstance(value, GlobalBuffer) and value.written:
+            target = arguments[_find(parameter, arguments, kernel.kernel)]
+            assert isinstance(target, np.ndarray)
+            target.reshape(-1).view(np.uint8)[:] = value.data[: value.nbytes]
+
+
+def _check_extents(
+    kernel: Translation, values: tuple[Any, ...], grid: tuple[int, int, int], threads: int
+) -> None:
+    """Compare constant launch extents of the kernel with the launch."""
+    given = {f"blockIdx.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
+    block = 1
+    for tag, extent in kernel.extents.items():
+        if not isinstance(extent, int):
+            continue
+        if tag.startswith("threadIdx"):
+            block *= extent
+        elif tag in given and given[tag] != extent:
+            raise Fault(f"arguments: {tag} has {given[tag]} values, the kernel {extent}", at=kernel.kernel)
+    if block != threads:
+        raise Fault(f"arguments: {threads} threads, the kernel was made for {block}", at=kernel.kernel)
+
+
+def _totals(kernel: Translation, counters: Counters | None, runs: list[int]) -> dict[str, int]:
+    if counters is None:
+        return {}
+    for histogram, times in zip(kernel.histograms, runs, strict=True):
+        for text, count in histogram.items():
+            counters.add(f"op.{text}", count * times)
+    return dict(counters.counts)

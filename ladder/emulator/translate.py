@@ -1,0 +1,158 @@
+"""From a listing to a Python function that runs one warp.
+
+The function is a generator ``kernel(W, P, N)`` of a warp, the arguments and the counters of straight runs; it yields where
+the warp may stop. ``Translation.text`` is its source, to be read when something looks wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ladder.emulator import (
+    async_copy,
+    barriers,
+    exchange,
+    lanes,
+    memory,
+    mma,
+    translate_call,
+    translate_expr,
+    translate_special,
+)
+from ladder.emulator.program import DTYPES, Json, Program
+from ladder.emulator.report import Fault
+from ladder.emulator.translate_scope import Options, Scope, Value
+from ladder.emulator.translate_stmt import statement
+from ladder.emulator.warp import Allocation, Steps, Warp
+
+FORMS = {**translate_expr.FORMS, **translate_call.FORMS}
+
+#: names that translated code may use
+RUNTIME: dict[str, Any] = {
+    "np": np,
+    "NONE": None,
+    **{
+        function.__name__: function
+        for function in (
+            lanes.narrow,
+            lanes.merge,
+            lanes.also,
+            lanes.inside,
+            lanes.register,
+            lanes.gather,
+            lanes.scatter,
+            lanes.tdiv,
+            lanes.tmod,
+            lanes.fdiv,
+            lanes.fmod,
+            memory.vector,
+            memory.load_shared,
+            memory.store_shared,
+            memory.load_global,
+            memory.store_global,
+            async_copy.cp_async,
+            async_copy.commit_group,
+            async_copy.wait_group,
+            async_copy.wait_all,
+            barriers.bar_sync,
+            barriers.bar_arrive,
+            barriers.warp_sync,
+            exchange.ldmatrix,
+            exchange.stmatrix,
+            exchange.movmatrix,
+            exchange.shuffle,
+            exchange.cuda_shuffle,
+            exchange.vote,
+            exchange.elect,
+            mma.mma,
+        )
+    },
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel argument: its name, dtype, and whether it is a pointer."""
+
+    name: str
+    dtype: str
+    is_pointer: bool
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A kernel ready to run.
+
+    Attributes:
+        kernel: name.
+        text: Python source.
+        function: generator function of (warp, arguments, run counts).
+        parameters: in the order of the kernel's signature.
+        allocations: shared buffers.
+        granule: bytes of the narrowest access to shared memory.
+        extents: launch axis -> expression of its extent.
+        histograms: instructions of each straight run.
+    """
+
+    kernel: str
+    text: str
+    function: Callable[[Warp, Any, list[int]], Steps]
+    parameters: tuple[Parameter, ...]
+    allocations: tuple[Allocation, ...]
+    granule: int
+    extents: Mapping[str, Json]
+    histograms: tuple[Counter[str], ...]
+
+
+def translate(listing: Mapping[str, Json], options: Options | None = None) -> Translation:
+    """Translate a listing.
+
+    Raises:
+        Fault: ``unsupported`` for an instruction or a form that the emulator does not know.
+    """
+    program, options = Program(listing), options or Options()
+    tracked: frozenset[int] = frozenset()
+    while True:
+        scope = Scope(program, options, tracked, FORMS, translate_special.SPECIAL)
+        parameters = _parameters(scope)
+        statement(scope, program.body)
+        scope.flush_counts()
+        if scope.doubtful <= tracked:
+            break
+        tracked |= scope.doubtful
+    text = "\n".join(["def kernel(W, P, N):", *scope.lines, "    if False: yield", ""])
+    names = {**RUNTIME, **scope.globals}
+    exec(compile(text, f"<emulated {program.kernel}>", "exec"), names)  # noqa: S102  our own text
+    return Translation(
+        program.kernel,
+        text,
+        names["kernel"],
+        parameters,
+        tuple(scope.allocations.values()),
+        scope.narrowest,
+        scope.extents,
+        tuple(scope.histograms),
+    )
+
+
+def _parameters(scope: Scope) -> tuple[Parameter, ...]:
+    """Bind the kernel's arguments to local names."""
+    parameters = []
+    for position, number in enumerate(scope.program.params):
+        name, dtype = scope.program.vars[number]
+        local = scope.temp(f"P.arguments[{position}]", "p")
+        pointer = dtype.startswith("handle")
+        if pointer:
+            scope.values[number] = Value("0", "U", "handle", local)
+            dtype = dtype.split(":")[1]
+        elif dtype in DTYPES:
+            scope.values[number] = Value(local, "U", dtype)
+        else:
+            raise Fault(f"unsupported: parameter {name} of type {dtype}", at=scope.program.kernel)
+        parameters.append(Parameter(name, dtype, pointer))
+    return tuple(parameters)
