@@ -147,9 +147,7 @@ def test_nibbles_of_int4_round_trip_for_all_256_pairs() -> None:
 def test_saturation_is_the_rule_and_overflow_a_choice() -> None:
     """C16: 256, 448, 464, 465, 1000, inf to e4m3fn, with and without saturation."""
     inputs = np.array([256, 448, 464, 465, 1000, np.inf], np.float32)
-    np.testing.assert_array_equal(
-        E4M3.decode(E4M3.encode(inputs)), [256, 448, 448, 448, 448, 448]
-    )
+    np.testing.assert_array_equal(E4M3.decode(E4M3.encode(inputs)), [256, 448, 448, 448, 448, 448])
     np.testing.assert_array_equal(
         E4M3.decode(E4M3.encode(inputs, saturate=False)), [256, 448, 448, *[np.nan] * 3]
     )
@@ -224,12 +222,14 @@ def test_overflow_without_infinity_or_nan_is_refused() -> None:
 def test_unused_codes_are_refused_and_never_produced() -> None:
     ternary = types["ternary"]
     assert set(ternary.encode(np.linspace(-9, 9, 1001)).tolist()) == {0, 1, 2}
-    with pytest.raises(TypeDeclarationError, match=r"unused codes of ternary in 2 of 3, first at \[1\]"):
+    with pytest.raises(
+        TypeDeclarationError, match=r"unused codes of ternary in 2 of 3, first at \[1\]"
+    ):
         ternary.decode([0, 3, 3])
 
 
 @pytest.mark.parametrize(
-    ("codes", "what"),
+    "codes, what",
     [
         ([16], "lie in 0..15, found others in 1 of 1"),
         ([0, -1], r"lie in 0..15, found others in 1 of 2, first at \[1\]"),
@@ -319,7 +319,7 @@ def test_an_encoding_of_ones_own_will_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    "arguments, what",
     [
         (("t", 3, [1, 2]), "3 bits take 8 values, found 2"),
         (("t", 1, [1, 2, 3]), "1 bits take 2 values, found 3"),

@@ -84,7 +84,7 @@ FLOATS = [
 ]
 
 
-@pytest.mark.parametrize(("encoding", "dtype"), FLOATS, ids=lambda p: getattr(p, "__name__", ""))
+@pytest.mark.parametrize("encoding, dtype", FLOATS, ids=lambda p: getattr(p, "__name__", ""))
 def test_floats_agree_with_ml_dtypes_on_every_code(encoding, dtype) -> None:
     want = np.arange(2**encoding.bits, dtype=np.uint8).view(dtype).astype(np.float64)
     got = table(encoding)
@@ -129,8 +129,12 @@ def test_widths_out_of_1_to_8_are_refused(bits) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
-    [((5, 3, 1), "1 to 8 bits"), ((0, 3, 1), "at least 1 exponent"), ((4, 3, 7, "inf"), "specials")],
+    "arguments, what",
+    [
+        ((5, 3, 1), "1 to 8 bits"),
+        ((0, 3, 1), "at least 1 exponent"),
+        ((4, 3, 7, "inf"), "specials"),
+    ],
 )
 def test_impossible_floats_are_refused(arguments, what) -> None:
     with pytest.raises(TypeDeclarationError, match=what):

@@ -34,7 +34,9 @@ def step(q: Quantized) -> np.ndarray:
 def assert_within_half_a_step(q: Quantized, weights: np.ndarray) -> None:
     error = np.abs(q.dequantize() - weights)
     slack = 0.0
-    if q.type.zero == "rescaled":  # the stored zero is rounded: half an ulp, of float16 at the least
+    if (
+        q.type.zero == "rescaled"
+    ):  # the stored zero is rounded: half an ulp, of float16 at the least
         slack = np.abs(q.zeros.astype(np.float64)).max() * 2.0**-8
     assert np.all(error <= step(q) / 2 * (1 + 1e-9) + slack)
 
@@ -103,7 +105,9 @@ def test_what_was_quantised_is_quantised_to_itself(name, zero, seed) -> None:
 
 
 @pytest.mark.parametrize("zero", [None, "integer", "float", "rescaled"])
-@pytest.mark.parametrize("name", ["int4", "int8", "uint4", "fp8_e4m3fn", "fp4_e2m1", "nf4", "bipolar4"])
+@pytest.mark.parametrize(
+    "name", ["int4", "int8", "uint4", "fp8_e4m3fn", "fp4_e2m1", "nf4", "bipolar4"]
+)
 def test_constant_and_vanishing_groups_stay_finite(name, zero) -> None:
     """C29: groups all 0.0, all 9.0, all -9.0, absmax 1e-30."""
     weights = np.repeat([[0.0, 9.0, -9.0, 1e-30, -1e-30]], 32, axis=1)
@@ -154,7 +158,9 @@ def test_the_range_of_a_group_includes_zero(scale) -> None:
 
 def test_scales_are_the_smallest_that_hold_both_ends() -> None:
     def scale(name: str, weights: list[float]) -> float:
-        return float(quantize([weights], types[name].grouped("tensor", scale="float32")).scales[0, 0])
+        return float(
+            quantize([weights], types[name].grouped("tensor", scale="float32")).scales[0, 0]
+        )
 
     assert scale("fp4_e2m1", [-12, 3]) == 2
     assert scale("int4", [7, -3]) == 1
@@ -171,7 +177,7 @@ def test_e8m0_scales_are_rounded_up_so_that_nothing_saturates(largest) -> None:
     assert scale / 2 * 6 < largest <= scale * 6
 
 
-@pytest.mark.parametrize(("block", "groups"), [(64, 4), (32, 7), (209, 1), (1024, 1)])
+@pytest.mark.parametrize("block, groups", [(64, 4), (32, 7), (209, 1), (1024, 1)])
 def test_short_last_groups_have_scales_of_their_own(block, groups) -> None:
     """C82: NF4, block 64 and 209 values, a tail of 17 with maximum 0.5, hostile memory behind it."""
     memory = np.full((2, 300), 1e30, np.float32)

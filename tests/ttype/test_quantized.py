@@ -51,7 +51,9 @@ def a_quantized(name: str, group, scale, zero, shape, seed: int) -> Quantized:
     wt = element.grouped(group, scale=scale, zero=zero)
     numbers = [c for c in element.number_codes if np.isfinite(element.values[c])]
     meta = wt.scale_shape(*shape)
-    scales = np.exp2(rng.integers(-6, 6, meta)) * (1 if scale == "e8m0" else rng.integers(1, 8, meta))
+    scales = np.exp2(rng.integers(-6, 6, meta)) * (
+        1 if scale == "e8m0" else rng.integers(1, 8, meta)
+    )
     zeros = None
     if zero == "integer":
         zeros = rng.choice(numbers, meta)
@@ -61,7 +63,9 @@ def a_quantized(name: str, group, scale, zero, shape, seed: int) -> Quantized:
 
 
 @given(
-    name=st.sampled_from(["int4", "uint3", "bipolar2", "ternary", "fp4_e2m1", "fp8_e5m2", "signmag5"]),
+    name=st.sampled_from(
+        ["int4", "uint3", "bipolar2", "ternary", "fp4_e2m1", "fp8_e5m2", "signmag5"]
+    ),
     scale=st.sampled_from(["float16", "bfloat16", "float32", "fp8_e4m3fn", "e8m0"]),
     zero=st.sampled_from([None, "integer", "float", "rescaled"]),
     group=st.sampled_from(["tensor", "channel", 1, 4, 7, (2, 3), (None, 5), (3, None)]),
@@ -240,7 +244,7 @@ G4, ZERO = INT4.grouped(4), INT4.grouped(4, zero="integer")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "what"),
+    "arguments, kind, what",
     [
         ((INT4, CODES[0]), ShapeError, r"codes are \[N, K\].*found shape \[8\]"),
         ((INT4, CODES[:0]), ShapeError, r"found shape \[0, 8\]"),
@@ -272,7 +276,11 @@ def test_arrays_that_do_not_fit_are_refused(arguments, kind, what) -> None:
 
 def test_zero_codes_are_finite_numbers() -> None:
     e5m2, ternary = types["fp8_e5m2"], types["ternary"]
-    for element, code, what in ((e5m2, 0x7C, "infinite zeros"), (e5m2, 0x7D, "NaN codes"), (ternary, 3, "unused")):
+    for element, code, what in (
+        (e5m2, 0x7C, "infinite zeros"),
+        (e5m2, 0x7D, "NaN codes"),
+        (ternary, 3, "unused"),
+    ):
         wt = element.grouped("tensor", zero="integer")
         with pytest.raises(TypeDeclarationError, match=f"{what}.* in 1 of 1"):
             Quantized(wt, [[0]], [[1.0]], [[code]])
