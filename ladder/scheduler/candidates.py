@@ -6,12 +6,14 @@ Nothing is dropped in silence: a refused arrangement is a :class:`Rejected` with
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ladder.scheduler.packing import TILE_ROWS
-from ladder.scheduler.plan import TILE_TOKENS, Plan, Tiling, default_epilogue
+from ladder.graph.matmul import MatMul
+from ladder.scheduler.packing import Packing
+from ladder.scheduler.plan import TILE_TOKENS, ZEROS, Plan, Tiling, default_epilogue
 from ladder.scheduler.verify import SKINNY_TOKENS, VECTOR_ELEMENTS, problems
+from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 
 SKINNY_ROW_TILES = (1, 2, 4)
@@ -75,9 +77,9 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
 
 
 def enumerate_plans(
-    op: Any,
+    op: MatMul,
     device: Device,
-    packing: Any,
+    packing: Packing,
     m_range: tuple[int, int | None],
     fixed: Mapping[str, Any],
 ) -> Candidates:
@@ -96,31 +98,28 @@ def enumerate_plans(
         "access": default_access(op.k, contiguous=packing.geometry.is_contiguous),
         "epilogue": default_epilogue(op, packing),
         "m_range": m_range,
+        **fixed,
+        "op": op,
+        "device": device,
+        "packing": packing,
     }
-    seen: set[tuple[str, Tiling, int]] = set()
-    for arrangement in arrangements(m_range):
-        family, tiling, depth = _with_fixed(arrangement, fixed)
-        if (family, tiling, depth) in seen:
-            continue
-        seen.add((family, tiling, depth))
-        plan = Plan(
-            **{
-                **decisions,
-                **fixed,
-                "op": op,
-                "device": device,
-                "packing": packing,
-                "family": family,
-                "tiling": tiling,
-                "depth": depth,
-            }
-        )
-        found = problems(plan)
-        if found:
-            rejected.append(Rejected(plan.brief, "; ".join(p.what for p in found)))
-        else:
-            legal.append(plan)
+    arranged = dict.fromkeys(_with_fixed(entry, fixed) for entry in arrangements(m_range))
+    for family, tiling, depth in arranged:
+        plan = Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
+        for variant in _zero_variants(plan, fixed):
+            found = problems(variant)
+            if found:
+                rejected.append(Rejected(variant.brief, "; ".join(p.what for p in found)))
+            else:
+                legal.append(variant)
     return Candidates(tuple(legal), tuple(rejected))
+
+
+def _zero_variants(plan: Plan, fixed: Mapping[str, Any]) -> tuple[Plan, ...]:
+    """The plan with zero points taken off in either place, where there is a choice."""
+    if "zero" in fixed or not plan.has_zeros or register_shifts(plan.packing) is None:
+        return (plan,)
+    return tuple(replace(plan, zero=zero) for zero in ZEROS)
 
 
 def _with_fixed(
@@ -128,6 +127,3 @@ def _with_fixed(
 ) -> tuple[str, Tiling, int]:
     family, tiling, depth = arrangement
     return fixed.get("family", family), fixed.get("tiling", tiling), fixed.get("depth", depth)
-
-
-__all__ = ["TILE_ROWS", "Candidates", "Rejected", "arrangements", "default_access", "enumerate_plans"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import TILE_TOKENS, Plan
 from ladder.scheduler.stage import Decode, Multiply
 
@@ -36,6 +37,9 @@ BLOCK_LATENCY = 200.0
 
 #: cycles from one k16 step's products to those of the next on the same accumulators (mma latency)
 STEP_LATENCY = 33.0
+
+#: the same to make the offset of one class that a register fma adds
+OFFSET_INSTRUCTIONS = 5.0
 
 LANES = 32
 
@@ -96,7 +100,9 @@ class Cost:
     def work_us(self) -> float:
         """The ceilings together, in microseconds."""
         longest = max(bound.us for bound in self.bounds)
-        return float(longest * sum((b.us / longest) ** OVERLAP for b in self.bounds) ** (1 / OVERLAP))
+        return float(
+            longest * sum((b.us / longest) ** OVERLAP for b in self.bounds) ** (1 / OVERLAP)
+        )
 
     @property
     def us(self) -> float:
@@ -110,9 +116,14 @@ class Cost:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.us:.2f} us at M={self.m} = launch {self.launch_us:.2f} + ramp {self.ramp_us:.2f}"
-            f" + work {self.work_us:.2f} + refills {self.refill_us:.2f}; bound by {self.limit.name}",
-            f"  {self.ctas} CTAs, {self.resident} on an SM, {self.waves} waves, {self.in_flight} B in flight",
+            (
+                f"{self.us:.2f} us at M={self.m} = launch {self.launch_us:.2f} + ramp {self.ramp_us:.2f}"
+                f" + work {self.work_us:.2f} + refills {self.refill_us:.2f}; bound by {self.limit.name}"
+            ),
+            (
+                f"  {counted(self.ctas, 'CTA')} in {counted(self.waves, 'wave')}, {self.resident} on an SM,"
+                f" {self.in_flight} B in flight"
+            ),
         ]
         return "\n".join(lines + [f"  {bound}" for bound in self.bounds])
 
@@ -152,6 +163,9 @@ def work(plan: Plan) -> Work:
     ones = len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles
     products = steps * (pairs + ones)
     alu, fma, lsu, scratch = _decode(plan, k)
+    if plan.zero == "register":
+        # one fma of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
+        fma += tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
     # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles
     fragments = steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
@@ -211,7 +225,10 @@ def _flush(plan: Plan, blocks: int) -> tuple[float, float, float]:
     outputs = tiling.channels * tiling.tokens
     # one FFMA for each class, and one for each set of activation sums
     fma = outputs * (product.classes + product.sums)
-    alu = tiling.ring_warps * tiling.row_tiles * 2 * SCALE_INSTRUCTIONS * LANES
+    pairs = tiling.ring_warps * tiling.row_tiles * 2 * LANES
+    alu = pairs * SCALE_INSTRUCTIONS
+    if plan.zero == "register":
+        alu += pairs * product.classes * OFFSET_INSTRUCTIONS
     return float(flushes), float(fma), float(alu)
 
 

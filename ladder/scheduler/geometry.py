@@ -24,6 +24,13 @@ def round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 block``, ``2 blocks``; nouns that end in s take ``es``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}{'es' if noun.endswith(('s', 'sh')) else 's'}"
+
+
 @dataclass(frozen=True, slots=True)
 class KGeometry:
     """The cut of K into groups and blocks, in elements.

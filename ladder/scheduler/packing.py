@@ -28,7 +28,7 @@ from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
 from ladder.graph.matmul import MatMul
-from ladder.scheduler.geometry import KGeometry, round_up
+from ladder.scheduler.geometry import KGeometry, counted, round_up
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 
 #: rows of a tile: the M extent of mma.m16n8k16
@@ -109,6 +109,7 @@ class Packing:
 
     @property
     def has_global_scale(self) -> bool:
+        """Whether the tensor has a second-level scale."""
         return self.weight.second is not None
 
     @property
@@ -132,7 +133,14 @@ class Packing:
             arrays["table"] = ((len(self.program.table.entries),), "uint32")
         return arrays
 
-    @property
+    @cached_property
+    def register_shifts(self) -> tuple[tuple[int, int], ...] | None:
+        """How zero points come off exactly in registers, see :mod:`ladder.scheduler.zero`."""
+        from ladder.scheduler.zero import find_shifts
+
+        return find_shifts(self)
+
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of all packed arrays."""
         return sum(
@@ -178,12 +186,14 @@ class Packing:
         for first in range(0, tiles, chunk):
             atoms = per_tile[first : first + chunk].transpose(0, 2, 1, 3)
             words = pack_atom(self.program, np.ascontiguousarray(atoms))
-            packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[..., self._word_order]
+            packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[
+                ..., self._word_order
+            ]
         arrays: dict[str, NDArray[Any]] = {"weight": packed}
-        if self.scale_dtype is not None:
-            arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype, "scales")
+        if self.scale_dtype is not None and weights.scales is not None:
+            arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype)
         if self.zero_dtype is not None:
-            arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype, "zeros")
+            arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype)
         if self.has_global_scale:
             arrays["global_scale"] = np.asarray([weights.global_scale], np.float32)
         if self.program.table is not None:
@@ -196,12 +206,10 @@ class Packing:
             found = arrays.get(name)
             if found is None or found.shape != shape or found.dtype.name != dtype:
                 what = "missing" if found is None else f"{found.dtype.name}{list(found.shape)}"
-                raise PackingError(f"packed {name} is {what}, expected {dtype}{list(shape)}", at=self)
-        words = np.empty((self.row_tiles, self.atoms, self.atom_words), np.uint32)
-        words[..., self._word_order] = arrays["weight"]
-        atoms = unpack_atom(
-            self.program, words.reshape(self.row_tiles, self.atoms, self.program.words, 32)
-        )
+                raise PackingError(
+                    f"packed {name} is {what}, expected {dtype}{list(shape)}", at=self
+                )
+        atoms = unpack_atom(self.program, self.words_of(arrays["weight"]))
         codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[: self.n]
         fields: dict[str, Any] = {"codes": self._drop_padding(codes)}
         if self.scale_dtype is not None:
@@ -212,9 +220,17 @@ class Packing:
             fields["global_scale"] = float(arrays["global_scale"][0])
         return Quantized(self.weight, **fields)
 
+    def words_of(self, weight: NDArray[Any]) -> NDArray[np.uint32]:
+        """Packed words in the order of memory ``[..., 32 * words]`` -> by word and lane ``[..., words, 32]``."""
+        words = np.empty(weight.shape, np.uint32)
+        words[..., self._word_order] = weight
+        return words.reshape(*weight.shape[:-1], self.program.words, 32)
+
     def _check(self, weights: Quantized) -> None:
         if weights.type != self.weight:
-            raise PackingError(f"weights are {weights.type}, the packing is for {self.weight}", at=self)
+            raise PackingError(
+                f"weights are {weights.type}, the packing is for {self.weight}", at=self
+            )
         if weights.shape != (self.n, self.k):
             raise PackingError(
                 f"weights are {list(weights.shape)}, the packing is for {[self.n, self.k]}",
@@ -251,9 +267,7 @@ class Packing:
         kept = kept.reshape(len(codes), cut.groups, cut.padded_group)[:, :, : cut.group]
         return np.ascontiguousarray(kept.reshape(len(codes), -1)[:, : cut.k])
 
-    def _pack_metadata(
-        self, values: NDArray[Any], dtype: np.dtype[Any], name: str
-    ) -> NDArray[Any]:
+    def _pack_metadata(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Per-group values ``[ceil(n/rows), groups]`` -> ``[row_tiles, padded_groups, 16]``; padding is 0 or its smallest value."""
         rows = self.weight.group[0] or self.n
         per_row = np.repeat(np.asarray(values), rows, axis=0)[: self.n]
@@ -290,8 +304,10 @@ class Packing:
         lines = [
             f"packing v{self.version} of {self.weight}[{self.n}, {self.k}] for {program.compute}",
             f"  atom     16 x {program.atom_k}, {program.words} words a lane, {program.form}",
-            f"  k        {cut.groups} groups of {cut.group} padded to {cut.padded_group},"
-            f" {cut.blocks} blocks of {cut.block_k}",
+            (
+                f"  k        {counted(cut.groups, 'group')} of {cut.group} padded to {cut.padded_group},"
+                f" {counted(cut.blocks, 'block')} of {cut.block_k}"
+            ),
         ]
         for name, (shape, dtype) in self.shapes().items():
             lines.append(f"  {name:<8} {dtype}{list(shape)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.decode.program import Affine
 from ladder.errors import PlanError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import TILE_ROWS, Packing
@@ -30,6 +31,7 @@ from ladder.scheduler.stage import (
     Stage,
     Store,
 )
+from ladder.scheduler.zero import register_shifts, shifted
 from ladder.ttile import Device
 from ladder.ttype import Quantized
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 TILE_TOKENS = 8
 
 PLACEMENTS = ("register", "shared")
+ZEROS = ("sums", "register")
 ACCESSES = ("vector", "scalar")
 LAUNCHES = ("plain", "pdl")
 
@@ -64,6 +67,7 @@ class Tiling:
 
     @property
     def threads(self) -> int:
+        """Threads of the CTA."""
         return 32 * self.warps_k * self.warps_n * self.warps_m
 
     @property
@@ -105,6 +109,7 @@ class Plan:
         tiling: the work of a CTA and its warps.
         depth: slots of a load ring.
         convert: where codes become compute values, "register" or "shared".
+        zero: where zero points are taken off, "sums" or "register" (see :mod:`ladder.scheduler.zero`).
         access: how activations are read, "vector" or "scalar".
         m_range: least and largest M that the kernel takes (None: no upper limit).
         launch: "plain" or "pdl" (programmatic dependent launch).
@@ -118,6 +123,7 @@ class Plan:
     tiling: Tiling
     depth: int
     convert: str = "register"
+    zero: str = "sums"
     access: str = "vector"
     m_range: tuple[int, int | None] = (0, None)
     launch: str = "plain"
@@ -133,6 +139,7 @@ class Plan:
 
     @property
     def atoms_per_block(self) -> int:
+        """Atoms of one row tile in one block of K."""
         return self.packing.geometry.block_k // self.packing.program.atom_k
 
     @property
@@ -152,11 +159,27 @@ class Plan:
         return 1 if self.sum_sets else 0
 
     @property
+    def has_zeros(self) -> bool:
+        """Whether something is to be taken off: zero points of the weight, or a zero that its decoding defers."""
+        return self.packing.zero_dtype is not None or self.packing.program.defers_zero
+
+    @cached_property
     def sum_sets(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
-        if self.packing.zero_dtype is None and not self.packing.program.defers_zero:
+        if self.zero == "register" or not self.has_zeros:
             return ()
         return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.packing.program.affine))
+
+    @cached_property
+    def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
+        """``[classes][2]`` what the accumulators have to apply."""
+        affine = self.packing.program.affine
+        shifts = register_shifts(self.packing) if self.zero == "register" else None
+        if shifts is None:
+            return affine
+        return tuple(
+            (shifted(g, a), shifted(h, b)) for (g, h), (a, b) in zip(affine, shifts, strict=True)
+        )
 
     def sum_set_of(self, cls: int) -> int | None:
         """Index of the sum set that a class of steps adds to."""
@@ -226,14 +249,14 @@ class Plan:
         assert isinstance(ring, LoadRing)
         return ring
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA, in bytes; the reduction reuses the ring's memory."""
         reused = max((s.reused_bytes for s in self.stages if isinstance(s, Reduce)), default=0)
         ring = self.load_ring.shared_bytes
         return sum(s.shared_bytes for s in self.stages) - ring + max(ring, reused)
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """Registers per thread, estimated."""
         return 24 + sum(stage.registers for stage in self.stages)
@@ -270,8 +293,9 @@ class Plan:
     @property
     def brief(self) -> str:
         """The decisions in one line, without operator and device."""
+        zeros = f" zeros by {self.zero}," if self.has_zeros else ""
         return (
-            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},"
+            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},{zeros}"
             f" {self.access} activations, {self.launch} launch"
         )
 

@@ -43,7 +43,9 @@ class PlanSet:
                     hint="ranges are adjacent and in order",
                 )
             if most is None and place != len(self.plans) - 1:
-                raise PlanError(f"plan {place} has no upper limit but is not the last", at="PlanSet")
+                raise PlanError(
+                    f"plan {place} has no upper limit but is not the last", at="PlanSet"
+                )
             expected = (most or 0) + 1
 
     @property

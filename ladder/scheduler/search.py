@@ -1,6 +1,6 @@
 """Choose a plan without measuring: candidates, their costs, and the cheapest of them.
 
-    >>> plan = schedule(matmul(1, 8192, 8192, activation="float16", weight=int4_g128), device="h200")
+>>> plan = schedule(matmul(1, 8192, 8192, activation="float16", weight=int4_g128), device="h200")
 """
 
 from __future__ import annotations
@@ -39,7 +39,18 @@ OTHER_PLACEMENTS = {
 }
 
 #: decisions of a plan that a caller may fix
-FIXABLE = ("family", "tiling", "depth", "convert", "access", "launch", "epilogue", "m_range", "packing")
+FIXABLE = (
+    "family",
+    "tiling",
+    "depth",
+    "convert",
+    "zero",
+    "access",
+    "launch",
+    "epilogue",
+    "m_range",
+    "packing",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,7 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     close = roomy or costs
     bar = close[0][1].us * (1 + TIE)
     equal = [pair for pair in close if pair[1].us <= bar]
-    return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[0].registers, pair[1].us))
+    return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[1].us))
 
 
 def schedule(
@@ -151,7 +162,8 @@ def _device(device: str | Device) -> Device:
         return device
     from ladder.registry import devices
 
-    return devices[device]
+    found: Device = devices[device]
+    return found
 
 
 def _decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:

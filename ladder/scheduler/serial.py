@@ -76,7 +76,9 @@ def encode(value: Any) -> Json:
             return _encode_type(value)
     cls = type(value)
     if is_dataclass(value) and _class(cls.__name__) is cls:
-        parts = {field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init}
+        parts = {
+            field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init
+        }
         return {TAG: cls.__name__, **parts}
     raise PlanError(
         f"{cls.__name__} has no form in JSON",
@@ -95,10 +97,10 @@ def decode(node: Json) -> Any:
         return tuple(decode(item) for item in node)
     if not isinstance(node, dict):
         return node
-    tag = node.get(TAG)
+    tag = str(node.get(TAG))
     if tag in _READ:
         return _READ[tag](node)
-    cls = _class(str(tag))
+    cls = _class(tag)
     if cls is None:
         raise PlanError(
             f"unknown tag {tag!r}",
@@ -164,7 +166,7 @@ def load_planset(text: str) -> PlanSet:
     """
     document = _document(PlanSet, text)
     shared = {name: decode(document.get(name)) for name in _SHARED}
-    blank = {name: None for name in _SHARED}
+    blank = dict.fromkeys(_SHARED)
     plans = [decode({**node, **blank}) for node in document.get("plans", ())]
     return PlanSet(tuple(replace(plan, **shared) for plan in plans))
 
@@ -217,7 +219,8 @@ def _decode_type(node: Json) -> TType:
 def _decode_dtype(node: Json) -> np.dtype[Any]:
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, str(node["of"]), node["of"]))
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, str(node["of"]), node["of"]))
+    return dtype
 
 
 _READ: Mapping[str, Any] = {
@@ -236,7 +239,7 @@ def _class(name: str) -> type | None:
     return next((cls for cls in _subclasses(EpilogueStage) if cls.__name__ == name), None)
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     for derived in cls.__subclasses__():
         yield derived
         yield from _subclasses(derived)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.decode.program import DecodeProgram
+from ladder.scheduler.geometry import counted
 
 #: bytes that one cp.async copies (PTX ISA cp.async: 4, 8 or 16; only 16 bypasses L1)
 CHUNK_BYTES = 16
@@ -73,15 +74,18 @@ class LoadRing(Stage):
 
     @property
     def shared_bytes(self) -> int:
+        """Shared memory in bytes that the stage holds."""
         return self.rings * self.slots * self.slot_bytes
 
     @property
     def registers(self) -> int:
+        """Registers per thread, estimated."""
         return 24
 
     def describe(self) -> str:
+        """One line for ``print(plan)``."""
         return (
-            f"{self.rings} x {self.slots} slots of {self.slot_bytes} B, {self.warps} warps a ring,"
+            f"{self.rings} x {self.slots} slots of {self.slot_bytes} B, {counted(self.warps, 'warp')} a ring,"
             f" {self.access} activations"
         )
 
@@ -105,15 +109,20 @@ class Decode(Stage):
 
     @property
     def shared_bytes(self) -> int:
+        """Shared memory in bytes that the stage holds."""
         table = self.program.table
         return self.scratch_bytes + (table.nbytes if table is not None else 0)
 
     @property
     def registers(self) -> int:
+        """Registers per thread, estimated."""
         return self.program.words + 4 * self.program.steps
 
     def describe(self) -> str:
-        pipes = ", ".join(f"{count:g} {pipe}" for pipe, count in self.program.pipes().items() if count)
+        """One line for ``print(plan)``."""
+        pipes = ", ".join(
+            f"{count:g} {pipe}" for pipe, count in self.program.pipes().items() if count
+        )
         return f"{self.program.form} in {self.placement}: {pipes or 'nothing'} per 8 codes"
 
 
@@ -137,12 +146,14 @@ class Multiply(Stage):
 
     @property
     def registers(self) -> int:
+        """Registers per thread, estimated."""
         tile = self.row_tiles * self.token_tiles * 4
         return tile * self.classes + self.sums * self.token_tiles * 4 + 4
 
     def describe(self) -> str:
-        sums = f", {self.sums} activation sums" if self.sums else ""
-        return f"{self.instruction}, {self.row_tiles} x {self.token_tiles} tiles a warp, {self.classes} classes{sums}"
+        """One line for ``print(plan)``."""
+        sums = f", {counted(self.sums, 'activation sum')}" if self.sums else ""
+        return f"{self.instruction}, {self.row_tiles} x {self.token_tiles} tiles a warp, {counted(self.classes, 'class')}{sums}"
 
 
 @dataclass(frozen=True)
@@ -160,10 +171,14 @@ class GroupScale(Stage):
 
     @property
     def registers(self) -> int:
+        """Registers per thread, estimated."""
         return self.accumulators + 4
 
     def describe(self) -> str:
-        when = f"{self.per_block} flushes a block" if self.per_block else "once at the end"
+        """One line for ``print(plan)``."""
+        when = (
+            f"{counted(self.per_block, 'flush')} a block" if self.per_block else "once at the end"
+        )
         return f"float32 on accumulators, {when}"
 
 
@@ -186,7 +201,8 @@ class Reduce(Stage):
         return self.slices * self.tile_bytes
 
     def describe(self) -> str:
-        return f"{self.slices} slices of {self.tile_bytes} B in shared memory"
+        """One line for ``print(plan)``."""
+        return f"{counted(self.slices, 'slice')} of {self.tile_bytes} B in shared memory"
 
 
 @dataclass(frozen=True)
@@ -209,9 +225,12 @@ class GlobalScale(EpilogueStage):
     def evaluate(
         self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        return y * operands["global_scale"][0]
+        """NumPy meaning, see :class:`EpilogueStage`."""
+        scaled: NDArray[np.float32] = y * operands["global_scale"][0]
+        return scaled
 
     def describe(self) -> str:
+        """One line for ``print(plan)``."""
         return "y *= global scale"
 
 
@@ -224,9 +243,11 @@ class AddBias(EpilogueStage):
     def evaluate(
         self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
     ) -> NDArray[np.float32]:
+        """NumPy meaning, see :class:`EpilogueStage`."""
         return y + operands["bias"][None, :]
 
     def describe(self) -> str:
+        """One line for ``print(plan)``."""
         return "y += bias[n]"
 
 
@@ -242,4 +263,5 @@ class Store(Stage):
     out: str
 
     def describe(self) -> str:
+        """One line for ``print(plan)``."""
         return f"float32 -> {self.out}, y[m, n] masked at m and n"

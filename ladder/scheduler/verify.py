@@ -8,12 +8,13 @@ package brings its rules by appending to a copy of :data:`RULES`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from dataclasses import fields
 from typing import NamedTuple
 
 from ladder.errors import PlanError
-from ladder.scheduler.plan import ACCESSES, LAUNCHES, PLACEMENTS, Plan, default_epilogue
+from ladder.scheduler.plan import ACCESSES, LAUNCHES, PLACEMENTS, ZEROS, Plan, default_epilogue
 from ladder.scheduler.stage import EpilogueStage
+from ladder.scheduler.zero import register_shifts
 
 FAMILIES = ("skinny", "ring")
 
@@ -45,8 +46,8 @@ Rule = Callable[[Plan], Iterator[Problem]]
 
 def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
     """Warps and tiles are counted from 1."""
-    parts = astuple(plan.tiling)
-    if not all(isinstance(part, int) and part >= 1 for part in parts):
+    parts = [getattr(plan.tiling, part.name) for part in fields(plan.tiling)]
+    if not all(type(part) is int and part >= 1 for part in parts):
         yield Problem(f"a tiling holds integers >= 1, not {parts}")
 
 
@@ -55,12 +56,13 @@ def decisions_are_known(plan: Plan) -> Iterator[Problem]:
     for name, value, offered in (
         ("family", plan.family, FAMILIES),
         ("convert", plan.convert, PLACEMENTS),
+        ("zero", plan.zero, ZEROS),
         ("access", plan.access, ACCESSES),
         ("launch", plan.launch, LAUNCHES),
     ):
         if value not in offered:
             yield Problem(f"{name} = {value!r} is not offered", f"one of {', '.join(offered)}")
-    if not isinstance(plan.depth, int) or plan.depth < 2:
+    if type(plan.depth) is not int or plan.depth < 2:
         yield Problem(f"a ring of {plan.depth} slots cannot load ahead", "depth >= 2")
 
 
@@ -112,7 +114,7 @@ def family_is_kept(plan: Plan) -> Iterator[Problem]:
         yield Problem(
             f"skinny takes at most {SKINNY_TOKENS} tokens, not {tiling.tokens}", "the ring family"
         )
-    if tiling.ring_warps > 1 and 1 < tiling.warps_k and tiling.warps_k > SLICE_BARRIERS:
+    if tiling.ring_warps > 1 and tiling.warps_k > SLICE_BARRIERS:
         yield Problem(
             f"{tiling.warps_k} K slices of several warps need more than {SLICE_BARRIERS} barriers",
             f"warps_k <= {SLICE_BARRIERS}",
@@ -136,6 +138,15 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
+    """Zero points come off in registers only where every difference is a number of the compute type."""
+    if plan.zero == "register" and register_shifts(plan.packing) is None:
+        yield Problem(
+            f"zeros of {plan.op.weight} cannot be taken off exactly in {plan.packing.program.compute}",
+            'zero="sums"',
+        )
+
+
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
     """The M range is one, holds the operator's M, and fits a skinny CTA."""
     least, most = plan.m_range
@@ -154,13 +165,14 @@ def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
 
 def epilogue_is_whole(plan: Plan) -> Iterator[Problem]:
     """The epilogue holds epilogue stages, among them all that the operator and its packing ask for."""
-    for step in plan.epilogue:
+    given: tuple[object, ...] = plan.epilogue
+    for step in given:
         if not isinstance(step, EpilogueStage):
             yield Problem(f"{step!r} is no epilogue stage")
-    for step in default_epilogue(plan.op, plan.packing):
-        if plan.epilogue.count(step) != 1:
+    for wanted in default_epilogue(plan.op, plan.packing):
+        if plan.epilogue.count(wanted) != 1:
             yield Problem(
-                f"the epilogue holds {step.name} {plan.epilogue.count(step)} times, not once",
+                f"the epilogue holds {wanted.name} {plan.epilogue.count(wanted)} times, not once",
                 "start from default_epilogue(op, packing)",
             )
 
@@ -198,6 +210,7 @@ RULES: tuple[Rule, ...] = (
     threads_fit,
     family_is_kept,
     vector_access_is_aligned,
+    zeros_are_exact,
     m_range_is_covered,
     epilogue_is_whole,
     shared_memory_fits,

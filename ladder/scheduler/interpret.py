@@ -1,0 +1,262 @@
+"""A plan's meaning in NumPy, step by step: what the kernel computes, in the order in which it does.
+
+    packed words --decode--> lane values   x lane values, per k16 step, in float32, one accumulator a class
+    accumulators --group scale--> totals   total = fma(sum, s * (beta - z), fma(acc, s * alpha, total))
+    totals of the K slices --sum, in order--> epilogue --> cast
+
+Rounding that is not the kernel's: the 16 products of one step are added by the CPU's matrix product, where tensor cores
+add with truncation; an fma is rounded from float64, which differs from a single rounding in rare ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.decode.machine import fragments
+from ladder.errors import ShapeError
+from ladder.primitives import Primitive
+from ladder.scheduler.geometry import STEP_K
+from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.steps import activation_padding
+from ladder.scheduler.zero import register_shifts
+from ladder.ttype import Quantized
+
+Floats = NDArray[np.float32]
+Packed = Mapping[str, NDArray[Any]]
+
+#: weights that are decoded at once
+CHUNK_ELEMENTS = 1 << 22
+
+
+def run(
+    plan: Plan, x: NDArray[Any], weights: Quantized, bias: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]``, bias ``[n]`` -> y ``[..., n]``.
+
+    Raises:
+        ShapeError: an operand has another shape or dtype than the operator asks for, or M is outside the plan's range.
+    """
+    _check(plan, x, bias)
+    rows = x.reshape(-1, plan.op.k)
+    least, most = plan.m_range
+    if not (least <= len(rows) and (most is None or len(rows) <= most)):
+        raise ShapeError(
+            f"x has {len(rows)} rows, the plan takes {plan.m_text}",
+            at=plan.title,
+            hint="schedule the operator with m=None for any number of rows",
+        )
+    y = run_packed(plan, rows, plan.packing.pack(weights), bias)
+    return y.reshape(*x.shape[:-1], plan.op.n)
+
+
+def run_packed(
+    plan: Plan, x: NDArray[Any], packed: Packed, bias: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype -> y ``[m, n]`` of the output's."""
+    padded = load_activations(plan, x)
+    y = np.empty((len(x), plan.op.n), np.float32)
+    tiles = plan.packing.row_tiles
+    chunk = max(1, CHUNK_ELEMENTS // (TILE_ROWS * plan.packing.geometry.padded_k))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for first in range(0, tiles, chunk):
+            part = slice(first, min(first + chunk, tiles))
+            rows = slice(part.start * TILE_ROWS, min(part.stop * TILE_ROWS, plan.op.n))
+            totals = _Rows(plan, packed, part).totals(padded)
+            y[:, rows] = totals[:, : rows.stop - rows.start]
+        operands = {name: packed[name] for name in ("global_scale",) if name in packed}
+        if bias is not None:
+            operands["bias"] = np.asarray(bias).astype(np.float32)
+        for step in plan.epilogue:
+            y = step.evaluate(y, operands)
+        return y.astype(plan.op.out.dtype)
+
+
+def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:
+    """Transform-Load of x ``[m, k]``: every group and the last block padded with zeros -> float32 ``[m, padded_k]``.
+
+    Slices and the swizzle of shared memory change places only and are undone by ldmatrix.
+    """
+    if not len(x):
+        return np.zeros((0, plan.packing.geometry.padded_k), np.float32)
+    steps: tuple[Primitive, ...] = activation_padding(plan, len(x))
+    for step in steps:
+        x = step.evaluate(x)
+    return x.astype(np.float32)
+
+
+def decode_lanes(plan: Plan, packed: Packed, tiles: slice) -> Floats:
+    """Lane values of some row tiles: packed words -> float32 ``[16 * tiles, padded_k]``, what the mma multiplies."""
+    packing, program = plan.packing, plan.packing.program
+    words = packing.words_of(packed["weight"][tiles])
+    registers = fragments(program, words)
+    count, atoms = registers.shape[:2]
+    # [tile, atom, step, (k half, row half), (g, t), half] -> [tile, row half, g, atom, step, k half, t, half]
+    halves = _halves(registers).reshape(count, atoms, program.steps, 2, 2, 8, 4, 2)
+    lanes = halves.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
+    values: Floats = lanes.view(plan.op.activation.dtype).astype(np.float32)
+    return values
+
+
+def _halves(registers: NDArray[np.uint32]) -> NDArray[np.uint16]:
+    """32-bit registers as pairs of 16 bits, low half first, on a new last axis."""
+    return np.ascontiguousarray(registers).astype("<u4").view("<u2").reshape(*registers.shape, 2)
+
+
+def fma(a: Floats, b: Floats, c: Floats) -> Floats:
+    """``a * b + c`` of float32: exact product, rounded once from float64."""
+    return (a.astype(np.float64) * b + c).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Some row tiles of the weight, with what it takes to sum them up."""
+
+    plan: Plan
+    packed: Packed
+    tiles: slice
+
+    @cached_property
+    def lanes(self) -> Floats:
+        """Decoded weights ``[rows, padded_k]``."""
+        return decode_lanes(self.plan, self.packed, self.tiles)
+
+    def _metadata(self, name: str) -> Floats | None:
+        """Scales or zeros as float32 ``[rows, padded_groups]``."""
+        if name not in self.packed:
+            return None
+        packed = self.packed[name][self.tiles]
+        rows = np.empty((len(packed), TILE_ROWS, packed.shape[1]), np.float32)
+        rows[:, METADATA_ROWS] = packed.transpose(0, 2, 1).astype(np.float32)
+        return rows.reshape(-1, packed.shape[1])
+
+    @cached_property
+    def scales(self) -> Floats | None:
+        return self._metadata("scales")
+
+    @cached_property
+    def zeros(self) -> Floats | None:
+        return self._metadata("zeros")
+
+    def _by_row(self, g: float, h: float) -> Floats:
+        """Factors of rows g and g+8 of every tile, as float32 ``[rows]``."""
+        halves = np.array([g, h], np.float32).repeat(8)
+        return np.tile(halves, len(self.lanes) // TILE_ROWS)
+
+    def totals(self, x: Floats) -> Floats:
+        """Finished sums ``[m, rows]``: K slices added in order."""
+        result = self._slice_total(x, 0)
+        for index in range(1, self.plan.tiling.warps_k):
+            result += self._slice_total(x, index)
+        return result
+
+    def _slice_total(self, x: Floats, index: int) -> Floats:
+        """Sum of the blocks ``index, index + warps_k, ...``."""
+        plan = self.plan
+        cut = plan.packing.geometry
+        total = np.zeros((len(x), len(self.lanes)), np.float32)
+        blocks = range(index, cut.blocks, plan.tiling.warps_k)
+        if not plan.flushes_per_block:
+            steps = [s for b in blocks for s in _steps(b * cut.block_k, cut.block_k)]
+            return self._flush(total, x, steps, 0)
+        extent = cut.block_k // plan.flushes_per_block
+        for block in blocks:
+            for first in range(block * cut.block_k, (block + 1) * cut.block_k, extent):
+                group = first // cut.padded_group if plan.has_groups else 0
+                total = self._flush(total, x, _steps(first, extent), group)
+        return total
+
+    def _flush(self, total: Floats, x: Floats, steps: list[int], group: int) -> Floats:
+        """Multiply some k16 steps, then add their accumulators with scale, zero and deferred factors."""
+        plan = self.plan
+        program = plan.packing.program
+        accumulators = [np.zeros_like(total) for _ in program.affine]
+        sums = [np.zeros((len(x), 1), np.float32) for _ in plan.sum_sets]
+        for step in steps:
+            cls = program.step_class[step % program.steps]
+            k = slice(step * STEP_K, (step + 1) * STEP_K)
+            accumulators[cls] += x[:, k] @ self._fragment(k, cls, group).T
+            into = plan.sum_set_of(cls)
+            if into is not None:
+                sums[into] += x[:, k].sum(axis=1, keepdims=True)
+        scale = self._scale(group)
+        for (g, h), accumulator in zip(plan.deferred, accumulators, strict=True):
+            alpha = self._by_row(float(g.alpha), float(h.alpha))
+            total = fma(accumulator, scale * alpha, total)
+        for (low, high), summed in zip(plan.sum_sets, sums, strict=True):
+            offset = self._offset(scale, self._by_row(float(low), float(high)), group)
+            total = fma(summed, offset, total)
+        return total
+
+    def _fragment(self, k: slice, cls: int, group: int) -> Floats:
+        """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off where that is in registers."""
+        lanes = self.lanes[:, k]
+        if self.plan.zero != "register":
+            return lanes
+        shifts = register_shifts(self.plan.packing)
+        assert shifts is not None, "the plan checker admits exact subtraction only"
+        units, betas = zip(
+            *(
+                ((1 << shift) / affine.alpha, affine.beta)
+                for affine, shift in zip(
+                    self.plan.packing.program.affine[cls], shifts[cls], strict=True
+                )
+            ),
+            strict=True,
+        )
+        unit = self._by_row(*map(float, units))
+        offset = self._by_row(*(float(u * b) for u, b in zip(units, betas, strict=True)))
+        if self.zeros is not None:
+            offset = offset - self.zeros[:, group] * unit
+        factor = self._by_row(*(float(1 << shift) for shift in shifts[cls]))
+        compute = self.plan.op.activation.dtype
+        offset = offset.astype(compute).astype(np.float32)
+        taken: Floats = (
+            (lanes * factor[:, None] + offset[:, None]).astype(compute).astype(np.float32)
+        )
+        return taken
+
+    def _scale(self, group: int) -> Floats:
+        if self.scales is None:
+            return np.ones(len(self.lanes), np.float32)
+        return self.scales[:, group]
+
+    def _offset(self, scale: Floats, beta: Floats, group: int) -> Floats:
+        """What one unit of activation sum adds: ``s * (beta - z)``, or ``s * beta - z`` for rescaled zeros."""
+        if self.zeros is None:
+            return scale * beta
+        zero = self.zeros[:, group]
+        if self.plan.packing.weight.zero == "rescaled":
+            return fma(scale, beta, -zero)
+        return scale * (beta - zero)
+
+
+def _steps(first: int, extent: int) -> list[int]:
+    """Indices of the k16 steps from element ``first`` on."""
+    return list(range(first // STEP_K, (first + extent) // STEP_K))
+
+
+def _check(plan: Plan, x: NDArray[Any], bias: NDArray[Any] | None) -> None:
+    op = plan.op
+    if x.ndim < 1 or x.shape[-1] != op.k or x.dtype != op.activation.dtype:
+        raise ShapeError(
+            f"x is {x.dtype.name}{list(x.shape)}, the operator reads {op.activation.name}[..., {op.k}]",
+            at=op,
+            hint=f"x.astype({op.activation.name}) rounds on purpose",
+        )
+    if (bias is not None) != op.bias:
+        raise ShapeError(
+            "a bias is given" if bias is not None else "the bias is missing",
+            at=op,
+            hint="matmul(..., bias=True) declares one",
+        )
+    if bias is not None and (bias.shape != (op.n,) or bias.dtype != op.out.dtype):
+        raise ShapeError(
+            f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]", at=op
+        )

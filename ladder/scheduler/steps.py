@@ -1,0 +1,171 @@
+"""The primitives of a plan, level by level: Transform-Load, Compute, Transform-Store, each step on known tiles.
+
+Tiles are those at the far edge of the operands, so that padding shows where there is some.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.primitives import Axes, Convert, Map, Pad, Primitive, Slice, Step, chain, pad_groups
+from ladder.scheduler.geometry import STEP_K, round_up
+from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.plan import TILE_TOKENS, Plan
+from ladder.ttile import Tile
+
+#: elements of an activation in one 16-byte piece, the unit of the swizzle and of ldmatrix
+PIECE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Steps of one operand between two levels.
+
+    Attributes:
+        title: for example ``load weight dram -> shared``.
+        steps: primitives on their tiles, in order.
+    """
+
+    title: str
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"  {step}" for step in self.steps)])
+
+
+def activation_padding(plan: Plan, m: int) -> tuple[Primitive, ...]:
+    """Primitives that bring activations ``[m, k]`` to ``[m, padded_k]``: each group padded, then the last block."""
+    cut = plan.packing.geometry
+    steps: tuple[Primitive, ...] = ()
+    extent = cut.k
+    if not cut.is_contiguous:
+        steps = pad_groups((m, cut.k), cut.group, cut.padded_group)
+        extent = cut.groups * cut.padded_group
+    if cut.padded_k != extent:
+        steps = (*steps, Pad((0, cut.padded_k - extent)))
+    return steps
+
+
+def pack_steps(plan: Plan) -> Transfer:
+    """Offline: codes ``[n, k]`` padded and mapped into fragment order, ``[row tiles, atoms, lanes, codes of a lane]``."""
+    packing = plan.packing
+    cut, program = packing.geometry, packing.program
+    rows, fill = packing.row_tiles * TILE_ROWS, packing.pad_code
+    steps: list[Primitive] = []
+    extent = cut.k
+    if not cut.is_contiguous:
+        steps += pad_groups((packing.n, cut.k), cut.group, cut.padded_group, fill)
+        extent = cut.groups * cut.padded_group
+    if (rows, cut.padded_k) != (packing.n, extent):
+        steps.append(Pad((rows - packing.n, cut.padded_k - extent), value=fill))
+    steps.append(Map(fragment_order(packing.row_tiles, packing.atoms, program.steps)))
+    return Transfer(
+        "pack weight offline", chain(Tile((packing.n, packing.k), packing.element), *steps)
+    )
+
+
+def fragment_order(tiles: int, atoms: int, steps: int) -> Axes:
+    """``[16 * tiles, 16 * steps * atoms]`` -> ``[tiles, atoms, 32, 8 * steps]``: lane (g, t), then step, register, half.
+
+    Source: PTX ISA, Matrix Fragments for mma.m16n8k16, operand A.
+    """
+    source = (tiles * TILE_ROWS, atoms * steps * STEP_K)
+    #        tile row_half g atom step k_half t half
+    view = (tiles, 2, 8, atoms, steps, 2, 4, 2)
+    return Axes(source, view, (0, 3, 2, 6, 4, 5, 1, 7), (tiles, atoms, 32, 8 * steps))
+
+
+def load_steps(plan: Plan) -> tuple[Transfer, ...]:
+    """Transform-Load: dram -> shared -> register for weights and activations, with their conversion."""
+    tiling, packing = plan.tiling, plan.packing
+    program = packing.program
+    packed = pack_steps(plan).steps[-1].result
+    per_block = plan.atoms_per_block
+    slot = (min(tiling.tile_rows, packing.row_tiles), per_block, 32, 8 * program.steps)
+    pipes = tuple((pipe, count) for pipe, count in program.pipes().items() if count)
+    convert = Convert(packing.element, plan.op.activation, plan.convert, pipes)
+    weight: list[Primitive] = [Slice((0, 0, 0, 0), slot)]
+    atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, 32, 8 * program.steps))]
+    natural = Map(fragment_order(1, 1, program.steps).inverse())
+    # in shared memory conversion and fragment both see the whole block; in registers a warp sees an atom
+    weight += [convert] if plan.convert == "shared" else []
+    atom += [convert] if plan.convert == "register" else []
+    to_shared = chain(packed, *weight)
+    activation = activation_to_shared(plan)
+    return (
+        Transfer("load weight dram -> shared", to_shared),
+        Transfer("load activation dram -> shared", activation),
+        Transfer("load weight shared -> register", chain(to_shared[-1].result, *atom, natural)),
+        Transfer(
+            "load activation shared -> register by ldmatrix",
+            activation_to_register(activation[-1].result),
+        ),
+    )
+
+
+def activation_to_shared(plan: Plan) -> tuple[Step, ...]:
+    """Steps of the last block of activations: slice, pad to the slot, map to 16-byte pieces."""
+    cut = plan.packing.geometry
+    m = tokens_shown(plan)
+    whole = Tile((m, cut.k), plan.op.activation)
+    rows = plan.rows_loaded
+    row = (m - 1) // rows * rows
+    before: tuple[Primitive, ...] = ()
+    if not cut.is_contiguous:
+        before = activation_padding(plan, m)
+        whole_k = cut.padded_k
+    else:
+        whole_k = cut.k
+    k = (whole_k - 1) // cut.block_k * cut.block_k
+    extent = (m - row, whole_k - k)
+    steps: list[Primitive] = [*before, Slice((row, k), extent)]
+    if extent != (rows, cut.block_k):
+        steps.append(Pad((rows - extent[0], cut.block_k - extent[1])))
+    pieces = (rows, cut.block_k // PIECE, PIECE)
+    steps.append(Map(Axes.reshape((rows, cut.block_k), pieces)))
+    return chain(whole, *steps)
+
+
+def activation_to_register(slot: Tile) -> tuple[Step, ...]:
+    """Steps of one k16 step and token tile: two pieces of eight rows, as the B operand of the mma reads them."""
+    rows = min(TILE_TOKENS, slot.shape[0])
+    steps: list[Primitive] = [Slice((0, 0, 0), (rows, 2, PIECE))]
+    if rows < TILE_TOKENS:
+        steps.append(Pad((TILE_TOKENS - rows, 0, 0)))
+    steps.append(Map(Axes.reshape((TILE_TOKENS, 2, PIECE), (TILE_TOKENS, STEP_K))))
+    return chain(slot, *steps)
+
+
+def store_steps(plan: Plan) -> Transfer:
+    """Transform-Store: a CTA's float32 totals -> y, cut at the edges."""
+    op, tiling = plan.op, plan.tiling
+    m = tokens_shown(plan)
+    tile = (tiling.channels, tiling.tokens)
+    steps: list[Primitive] = []
+    if op.out.name != "float32":
+        steps.append(Convert("float32", op.out, "register"))
+    steps.append(Map(Axes.transpose(tile, (1, 0))))
+    left = (m - (m - 1) // tile[1] * tile[1], op.n - (op.n - 1) // tile[0] * tile[0])
+    if left != (tile[1], tile[0]):
+        steps.append(Slice((0, 0), left))
+    return Transfer("store y register -> dram", chain(Tile(tile, "float32"), *steps))
+
+
+def tokens_shown(plan: Plan) -> int:
+    """M of the tiles that are shown: the operator's, else the most of the range, else one CTA's."""
+    if plan.op.m is not None:
+        return max(1, plan.op.m)
+    most = plan.m_range[1]
+    return max(1, plan.tiling.tokens if most is None else most)
+
+
+__all__ = [
+    "Transfer",
+    "activation_padding",
+    "fragment_order",
+    "load_steps",
+    "pack_steps",
+    "round_up",
+    "store_steps",
+    "tokens_shown",
+]

@@ -1,0 +1,58 @@
+"""How a plan prints: operator, decisions, the table of levels with every step's tiles, stages and sizes."""
+
+from __future__ import annotations
+
+from ladder.scheduler.geometry import counted
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.steps import load_steps, pack_steps, store_steps
+
+#: where zero points are taken off, for people
+ZERO_PLACES = {"sums": "sums of activations", "register": "one fma a register"}
+
+
+def table(plan: Plan) -> str:
+    """The whole plan as text; equal plans give equal text."""
+    return "\n".join([*head(plan), "", *levels(plan), "", *stages(plan)])
+
+
+def head(plan: Plan) -> list[str]:
+    """Operator, device and decisions."""
+    tiling, launch = plan.tiling, plan.launch
+    blocks = plan.packing.geometry.blocks
+    return [
+        str(plan.op),
+        f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
+        f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(plan.channel_tiles, 'CTA')} along N",
+        (
+            f"  warps    {tiling.threads // 32}: {tiling.warps_k} along K, {tiling.warps_n} along N,"
+            f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8"
+        ),
+        f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots",
+        f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}",
+        *([f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"] if plan.has_zeros else []),
+        f"  access   {plan.access} activations, {launch} launch",
+    ]
+
+
+def levels(plan: Plan) -> list[str]:
+    """Transform-Load, Compute, Transform-Store, one step a line."""
+    lines: list[str] = []
+    for transfer in (pack_steps(plan), *load_steps(plan)):
+        lines += str(transfer).splitlines()
+    product = next(stage for stage in plan.stages if stage.name == "multiply")
+    lines.append(f"compute {product.describe()}")
+    lines += str(store_steps(plan)).splitlines()
+    return lines
+
+
+def stages(plan: Plan) -> list[str]:
+    """Stages with what they hold, and the sums."""
+    lines = ["stages"]
+    for stage in plan.stages:
+        held = f"{stage.shared_bytes} B shared, " if stage.shared_bytes else ""
+        lines.append(f"  {stage.name:<13}{stage.describe()} ({held}{stage.registers} registers)")
+    lines.append(
+        f"total {plan.shared_bytes} B shared, about {plan.registers} registers a thread,"
+        f" {plan.tiling.threads} threads"
+    )
+    return lines

@@ -1,0 +1,80 @@
+"""Where a zero point is taken off: from the accumulators by activation sums, or from the weights in registers.
+
+``sums``      y += s * (alpha * acc + (beta - z) * sum)     one more mma a step, whatever the row tiles
+``register``  lane' = lane * 2^shift + (beta - z) * 2^shift / alpha, one fma of two lanes per register
+
+The second form needs every difference ``(v - z) * 2^shift / alpha`` to be a number of the compute type, which is checked
+here by enumeration; the accumulators then apply ``alpha / 2^shift`` and nothing else.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.decode.program import Affine
+
+if TYPE_CHECKING:
+    from ladder.scheduler.packing import Packing
+
+#: shifts that are tried, best first: lanes that are far from the subnormals of float16
+_SHIFTS = (14, 12, 10, 8, 6, 4, 2, 0)
+
+_DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def register_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
+    """:func:`find_shifts`, worked out once for a packing."""
+    return packing.register_shifts
+
+
+def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
+    """``[classes][2]`` shifts that make subtraction in registers exact, or None where no shift does."""
+    if packing.weight.zero not in (None, "integer"):
+        return None
+    values = packing.element.values
+    values = values[np.isfinite(values)]
+    zeros = values if packing.weight.zero == "integer" else np.zeros(1)
+    differences = np.unique(values[:, None] - zeros[None, :])
+    dtype = _DTYPES[packing.program.compute]
+    shifts = []
+    for pair in packing.program.affine:
+        found = tuple(_shift(affine, differences, zeros, dtype) for affine in pair)
+        if None in found:
+            return None
+        shifts.append((found[0] or 0, found[1] or 0))
+    return tuple(shifts)
+
+
+def shifted(affine: Affine, shift: int) -> Affine:
+    """What is left to the accumulators after subtraction in registers."""
+    return Affine(affine.alpha / (1 << shift))
+
+
+def _shift(
+    affine: Affine,
+    differences: NDArray[np.float64],
+    zeros: NDArray[np.float64],
+    dtype: np.dtype[np.generic],
+) -> int | None:
+    for shift in _SHIFTS:
+        unit = Fraction(1 << shift) / affine.alpha
+        lanes = differences * float(unit)
+        offsets = (float(affine.beta) - zeros) * float(unit)
+        if all(_exact(numbers, dtype) for numbers in (lanes, offsets)):
+            return shift
+    return None
+
+
+def _exact(numbers: NDArray[np.float64], dtype: np.dtype[np.generic]) -> bool:
+    """Whether all numbers are finite values of a dtype, none of them subnormal."""
+    limits = ml_dtypes.finfo(dtype)
+    magnitude = np.abs(numbers[numbers != 0])
+    in_range = magnitude.size == 0 or (
+        magnitude.max() <= float(limits.max) and magnitude.min() >= float(limits.smallest_normal)
+    )
+    return bool(in_range and np.all(numbers.astype(dtype).astype(np.float64) == numbers))
