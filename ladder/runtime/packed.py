@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,17 @@ from ladder.runtime.driver import Driver, cuda_driver
 #: kernels read packed buffers with loads of up to 16 bytes
 ALIGNMENT = 16
 FORMAT = 1
+
+#: what NumPy raises for a file that is cut, changed or of another kind
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    zipfile.BadZipFile,
+)
 
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -190,10 +202,11 @@ class Packed(Mapping[str, Any]):
             PackingError: the file is no packed weight, damaged, or of another packing.
         """
         try:
-            with np.load(file, allow_pickle=False) as stored:
+            content = io.BytesIO(Path(file).read_bytes())
+            with np.load(content, allow_pickle=False) as stored:
                 header = json.loads(bytes(stored["header"]))
                 bits = {name: stored[f"array.{name}"] for name in header["dtypes"]}
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except UNREADABLE as error:
             raise PackingError(
                 f"cannot read packed weights: {type(error).__name__}: {error}",
                 at=str(file),

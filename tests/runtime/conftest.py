@@ -14,6 +14,7 @@ from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import PackingError
 from ladder.runtime.arguments import Variant
+from ladder.runtime.arrays import numpy_dtype
 from ladder.runtime.kernel import Kernel
 
 N, K = 8, 16
@@ -189,7 +190,7 @@ def lowered(name="k", parameters=PARAMETERS, **launch):
 
 
 def cubin(code=b"elf"):
-    return Cubin(code, "", 32, 0, 0, 0.1, "fake 1.0")
+    return Cubin(code, "", 32, 0, 0, 0.0, "fake 1.0")
 
 
 def make_kernel(driver=None, plans=(FakePlan(),), cubins=None, packing=None, **launch):
@@ -245,7 +246,7 @@ class Tensor:
         return Tensor(aligned(self.array), device)
 
     def view(self, dtype):
-        return Tensor(self.array.view(dtype.name), self.device)
+        return Tensor(self.array.view(numpy_dtype(dtype.name)), self.device)
 
     def __getitem__(self, where):
         return Tensor(self.array[where], self.device)
@@ -257,7 +258,7 @@ Tensor.__module__ = TorchDevice.__module__ = "torch"
 def fake_torch(monkeypatch):
     """Put a module ``torch`` in the place of the real one."""
     torch = ModuleType("torch")
-    for name in ("float16", "bfloat16", "float32", "uint32", "int32", "uint8", "int16"):
+    for name in ("float16", "bfloat16", "float32", "uint32", "int32", "uint8", "int16", "int8"):
         setattr(torch, name, TorchDtype(name))
     torch.streams = {}
     torch.Tensor, torch.device, torch.contiguous_format = Tensor, TorchDevice, "contiguous"
