@@ -139,3 +139,9 @@ def fdiv(a: Any, b: Any) -> Any:
 def fmod(a: Any, b: Any) -> Any:
     """Remainder of integers with the sign of ``b``."""
     return a % b
+
+
+def uniform(function: Any, *values: Any) -> Any:
+    """Apply a function of lane vectors to one value of each operand; immediates are Python integers."""
+    result: Any = function(*(np.atleast_1d(v) if isinstance(v, np.generic) else v for v in values))
+    return result[0]

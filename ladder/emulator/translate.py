@@ -50,6 +50,7 @@ RUNTIME: dict[str, Any] = {
             lanes.tmod,
             lanes.fdiv,
             lanes.fmod,
+            lanes.uniform,
             memory.vector,
             memory.load_shared,
             memory.store_shared,

@@ -162,10 +162,11 @@ def _device_function(scope: Scope, node: Json, lane: int) -> Value:
     codes, vector = _arguments(scope, node[3:], lane)
     scope.count(f"func.{name}")
     dtype = node[2]
-    result = scope.temp(f"{held}({codes})")
     if vector:
-        return Value(result, "V", dtype)
-    return Value(f"int({result})" if dtype.startswith(("int", "uint")) else result, "U", dtype)
+        return Value(scope.temp(f"{held}({codes})"), "V", dtype)
+    result = f"uniform({held}, {codes})"
+    code = f"int({result})" if dtype.startswith(("int", "uint")) else result
+    return Value(scope.temp(code), "U", dtype)
 
 
 def _math(scope: Scope, node: Json, lane: int) -> Value:
@@ -175,7 +176,9 @@ def _math(scope: Scope, node: Json, lane: int) -> Value:
     held = scope.constant(name, MATH[name], "F")
     codes, vector = _arguments(scope, node[3:], lane)
     scope.count(f"func.{name}")
-    return Value(scope.temp(f"{held}({codes})"), "V" if vector else "U", node[2])
+    if vector:
+        return Value(scope.temp(f"{held}({codes})"), "V", node[2])
+    return Value(f"uniform({held}, {codes})", "U", node[2])
 
 
 _CALLS: dict[str, Form] = {

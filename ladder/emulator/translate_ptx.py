@@ -58,9 +58,10 @@ def _issue(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
         raise Fault(f"unsupported: {opcode.text}", at=f"table entry {opcode.entry}")
     held = scope.constant(opcode.text, function, "A")
     values = sources(scope, opcode, operands)
-    code = f"{held}({', '.join(text for _, text in values)})"
+    texts = ", ".join(text for _, text in values)
+    code = f"{held}({texts})"
     if not any(value.kind == "V" for value, _ in values):
-        code = f"vector(W, {code}, None)"
+        code = f"vector(W, uniform({held}, {texts}), None)"
     _deliver(scope, opcode, operands, code)
 
 
