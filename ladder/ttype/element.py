@@ -94,12 +94,12 @@ class TType:
     @cached_property
     def min(self) -> float:
         """Smallest finite value."""
-        return float(self._finite.min())
+        return float(self._finite.min()) + 0.0  # no range ends at -0.0
 
     @cached_property
     def max(self) -> float:
         """Largest finite value."""
-        return float(self._finite.max())
+        return float(self._finite.max()) + 0.0
 
     @cached_property
     def pad_code(self) -> int:
@@ -141,10 +141,9 @@ class TType:
             TypeDeclarationError: NaN, or without saturation an overflow, that the type cannot hold.
         """
         inputs = as_values(array, at=f"{self}.encode")
-        is_nan = np.isnan(inputs)
         if not saturate:
             inputs = self._overflowed(inputs)
-            is_nan = np.isnan(inputs)
+        is_nan = np.isnan(inputs)
         if not is_nan.any():
             return self._nearest.encode(inputs)
         if not self.nan_codes:

@@ -95,7 +95,8 @@ def losslessness(
         weight: an element, or a grouped type, also by name.
         compute: what the operand is decoded to.
         scale_on: with ``accumulator``, scale and zero are applied to the accumulators, and the operand is
-            ``v[q]``. With ``operand`` it is the whole weight, such as ``s * (v[q] - v[z])``.
+            ``v[q]``. With ``operand`` it is the weight, such as ``s * (v[q] - v[z])``; the scale of a second
+            level belongs to the accumulators in any case.
         scales: the scales that occur; by default each one that the scale type has above zero.
 
     With float32 scales every 2**e and every largest value below the next is tried: their products

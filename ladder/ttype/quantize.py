@@ -26,9 +26,10 @@ def quantize(weights: ArrayLike, wt: GroupedType | TType | str) -> Quantized:
       rescaled zero had to be rounded to the scale's type.
     * The scale is rounded to nearest in its type, or up where the weights at an end would else be more than
       half a step off; e8m0 always rounds up, so that nothing saturates. Hence ``|w - dequantised|`` is at
-      most half the element's largest gap times the scale, wherever the element has both signs or the
-      weights have only the element's; the rounding of the zero comes on top.
-    * A group of zeros decodes to exact zeros; groups too small for the scale type take its smallest scale.
+      most half the element's largest gap times the scale; the rounding of the zero comes on top.
+    * Without a zero, weights of a sign that the element lacks saturate (negative ones in uint4, at 0).
+    * A group of zeros decodes to exact zeros (bipolar types under e8m0, where neither has a zero, come as
+      close as 2**-127); groups too small for the scale type take its smallest scale.
     * Short last groups are groups of their own: no padding enters a minimum or maximum.
     * With a second level (nvfp4) the tensor's scale brings the largest group scale to 448.
 

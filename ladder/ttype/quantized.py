@@ -40,7 +40,7 @@ class Quantized:
         codes: ArrayLike,
         scales: ArrayLike | None = None,
         zeros: ArrayLike | None = None,
-        global_scale: float | None = None,
+        global_scale: ArrayLike | None = None,
     ) -> None:
         self._type = weight_type(type)
         self._codes = _codes(self._type, codes)
@@ -204,12 +204,14 @@ def _zeros(wt: GroupedType, zeros: ArrayLike | None, shape: tuple[int, int]) -> 
     return read_only(checked)
 
 
-def _global_scale(wt: GroupedType, scale: float | None) -> np.float32 | None:
+def _global_scale(wt: GroupedType, scale: ArrayLike | None) -> np.float32 | None:
     if wt.second is None or scale is None:
         _check_presence("global_scale", wt, scale, wanted=wt.second is not None)
         return None
+    if np.size(scale) != 1:
+        raise ShapeError(f"global_scale is one number, found {list(np.shape(scale))}", at=wt)
     with np.errstate(over="ignore"):
-        single: np.float32 = np.float32(scale)
+        single = np.float32(float(np.asarray(scale).astype(np.float64).item()))
     if not np.isfinite(single):
         raise TypeDeclarationError(f"global_scale is {scale} and has to be finite", at=wt)
     return single

@@ -126,6 +126,7 @@ def test_nvfp4_multiplies_both_levels() -> None:
     want = np.repeat([0.001953125, 0.013671875, 1, 2, 448], 16) / 2
     np.testing.assert_array_equal(q.dequantize()[0], want)
     assert q.global_scale.dtype == np.float32
+    assert q == Quantized(types["nvfp4"], codes, scales, global_scale=np.array([0.5]))
 
 
 def test_int4_is_twos_complement_and_integer_products_are_exact() -> None:
@@ -267,6 +268,7 @@ G4, ZERO = INT4.grouped(4), INT4.grouped(4, zero="integer")
         ((G4, CODES, ONES * np.nan), TypeDeclarationError, "not finite in float16"),
         (("nvfp4", CODES, [[1.0], [1.0]]), TypeDeclarationError, "global_scale are missing"),
         (("nvfp4", CODES, [[1.0], [1.0]], None, np.inf), TypeDeclarationError, "to be finite"),
+        (("nvfp4", CODES, [[1.0], [1.0]], None, [1, 2]), ShapeError, "is one number"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(arguments, kind, what) -> None:
