@@ -30,6 +30,15 @@ INSTALL = "pip install 'ladder[cuda]', or put nvcc on PATH (or its toolkit in CU
 #: options of every compile; 177 is "declared but never referenced", which generated text has by nature
 COMMON = ("--std=c++17", "--diag-suppress=177", "--ptxas-options=-v")
 NVCC_TIMEOUT_SECONDS = 600
+#: lines of a compiler's log that an error shows
+ERROR_LINES = 24
+#: words in the log of a refused text -> what to do; the last stands for any
+REFUSALS = {
+    "gcc: No such file": f"nvcc needs a host compiler, NVRTC does not: {INSTALL}",
+    "requires .target": "the kernel uses features that the target lacks: compile for another arch",
+    "not supported on .target": "the kernel uses features that the target lacks: compile for another arch",
+    "": "the text does not compile: please report it together with the plan",
+}
 
 _ARCH = re.compile(r"sm_(\d{2,3}[af]?)")
 _PATCH = re.compile(r"V(\d+\.\d+\.\d+)")
@@ -336,15 +345,17 @@ def _compile_nvcc(toolchain: Toolchain, source: str, command: tuple[str, ...]) -
 
 
 def _refused(toolchain: Toolchain, log: str, command: tuple[str, ...]) -> ToolchainError:
+    """Return the error of a refused text: the compiler's errors, each with the lines that it quotes."""
     lines = [line for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
-    hosts = [line for line in lines if "No such file" in line and ("gcc" in line or "g++" in line)]
-    hint = "nvcc needs a host compiler, NVRTC does not: " + INSTALL if hosts else ""
-    text = "\n    ".join((errors or hosts or lines[-20:])[:20])
+    shown = []
+    for place, line in enumerate(lines):
+        if any(word in line.lower() for word in ("error", "fatal", "no such file")):
+            quoted = [after for after in lines[place + 1 : place + 3] if after.startswith("  ")]
+            shown += [line, *quoted]
+    text = "\n    ".join((shown or lines[-ERROR_LINES:])[:ERROR_LINES])
+    hint = next((hint for words, hint in REFUSALS.items() if words in log), REFUSALS[""])
     return ToolchainError(
-        f"{toolchain} refused the text:\n    {text}",
-        at=" ".join(command),
-        hint=hint or "check that the target has the features that the kernel uses",
+        f"{toolchain} refused the text:\n    {text}", at=" ".join(command), hint=hint
     )
 
 

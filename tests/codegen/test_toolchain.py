@@ -39,7 +39,7 @@ static_assert(!std::is_integral<float>::value && std::is_floating_point<float>::
 static_assert(std::is_signed<float>::value && std::is_signed<int>::value, "");
 static_assert(std::is_unsigned<uint64_t>::value && !std::is_signed<uint64_t>::value, "");
 static_assert(std::is_same_v<typename std::conditional<false, int, half>::type, half>, "");
-template <class T> typename std::enable_if<std::is_integral<T>::value, T>::type twice(T x) { return x + x; }
+template <class T> __device__ typename std::enable_if<std::is_integral<T>::value, T>::type twice(T x) { return x + x; }
 extern "C" __global__ void traits(half *y) { y[threadIdx.x] = half(float(twice(int(threadIdx.x)))); }
 """
 
@@ -97,7 +97,7 @@ def test_a_feature_that_the_target_lacks_is_an_error_of_the_build(toolchain, arc
 
 
 def test_an_error_shows_the_compilers_lines_as_the_text_counts_them(toolchain):
-    with pytest.raises(ToolchainError, match=r"\(3\).*nonsense") as caught:
+    with pytest.raises(ToolchainError, match=r"kernel\.cu\(3\): error.*\n +nonsense;") as caught:
         compile_cuda(f"// CUtensorMap\n{TINY}nonsense;\n", "sm_80", toolchain=toolchain)
     assert str(toolchain) in str(caught.value)
 
