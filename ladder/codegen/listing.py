@@ -12,7 +12,7 @@ listings: variables, buffers and opcodes are numbered in the order in which they
   ``["eval", e]``, ``["if", e, s, s | null]``, ``["for", v, min, extent, step, s]``, ``["while", e, s]``, ``["break"]``,
   ``["continue"]``, ``["return"]``, ``["stage", name, s]``, ``["launch", tag, v, extent, s]`` and
   ``["ptx", o, [operand | null for the sink "_"], predicate | null, keep]``.
-* expressions: an ``int32`` or ``bool`` literal is a JSON number or truth value; ``["int", value, dtype]``, ``["float", hex,
+* expressions: ``["buffer", b]`` is the address of a buffer; an ``int32`` or ``bool`` literal is a JSON number or truth value; ``["int", value, dtype]``, ``["float", hex,
   dtype]``, ``["str", s]``, ``["var", v]``, ``["load", b, index]``, ``["ramp", base, stride, lanes]``, ``["broadcast", e,
   lanes]``, ``["cast", dtype, e]``, ``["select", e, e, e]``, ``["not", e]``, a binary operation by name (``["add", e, e]``)
   and ``["call", name, dtype, e...]`` with ``dtype`` ``""`` for an effect and ``"handle"`` for a pointer.
@@ -88,7 +88,7 @@ class _Dump:
 
     def document(self) -> dict[str, Json]:
         function = self.function
-        params = [self._var(p) for p in function.params]
+        params = [self.var(p) for p in function.params]
         body = self.statement(function.body)
         attrs = function.attrs
         return {
@@ -106,14 +106,14 @@ class _Dump:
 
     # ---- tables -------------------------------------------------------------------------------------------------
 
-    def _var(self, var: Node) -> int:
+    def var(self, var: Node) -> int:
         key = hash(var)
         if key not in self._numbers:
             self._numbers[key] = len(self.vars)
             self.vars.append([str(var.name), _dtype(var.ty)])
         return self._numbers[key]
 
-    def _buffer(self, buffer: Node) -> int:
+    def buffer(self, buffer: Node) -> int:
         key = hash(buffer)
         if key not in self._buffer_numbers:
             self._buffer_numbers[key] = len(self.buffers)
@@ -144,7 +144,7 @@ class _Dump:
             raise _refuse(f"statement {kind}", node)
         return handler(self, node)
 
-    def _seq(self, node: Node) -> Json:
+    def seq(self, node: Node) -> Json:
         flat: list[Json] = []
         for child in node.seq:
             item = self.statement(child)
@@ -154,7 +154,7 @@ class _Dump:
                 flat.append(item)
         return ["seq", *flat]
 
-    def _attr(self, node: Node) -> Json:
+    def attr(self, node: Node) -> Json:
         key = str(node.attr_key)
         if key == "thread_extent":
             extent = self.expression(node.value)
@@ -162,7 +162,7 @@ class _Dump:
             return [
                 "launch",
                 str(axis.thread_tag),
-                self._var(axis.var),
+                self.var(axis.var),
                 extent,
                 self.statement(node.body),
             ]
@@ -172,24 +172,24 @@ class _Dump:
             return ["stage", str(getattr(value, "value", value)), body]
         return body
 
-    def _declare(self, node: Node) -> Json:
-        return ["view", self._buffer(node.buffer), self.expression(node.data)]
+    def declare(self, node: Node) -> Json:
+        return ["view", self.buffer(node.buffer), self.expression(node.data)]
 
-    def _if(self, node: Node) -> Json:
+    def if_(self, node: Node) -> Json:
         other = None if node.else_case is None else self.statement(node.else_case)
         return ["if", self.expression(node.condition), self.statement(node.then_case), other]
 
-    def _for(self, node: Node) -> Json:
+    def for_(self, node: Node) -> Json:
         step = 1 if node.step is None else self.expression(node.step)
         start, extent = self.expression(node.min), self.expression(node.extent)
-        return ["for", self._var(node.loop_var), start, extent, step, self.statement(node.body)]
+        return ["for", self.var(node.loop_var), start, extent, step, self.statement(node.body)]
 
-    def _store(self, node: Node) -> Json:
+    def store(self, node: Node) -> Json:
         (index,) = node.indices
         value = self.expression(node.value)
-        return ["store", self._buffer(node.buffer), value, self.expression(index)]
+        return ["store", self.buffer(node.buffer), value, self.expression(index)]
 
-    def _evaluate(self, node: Node) -> Json:
+    def evaluate(self, node: Node) -> Json:
         value = node.value
         if type(value).__name__ == "Call" and value.op.name.startswith("tirx.ptx."):
             return self._ptx(value)
@@ -233,17 +233,17 @@ class _Dump:
             raise _refuse(f"expression {kind}", node)
         return handler(self, node)
 
-    def _int(self, node: Node) -> Json:
+    def int(self, node: Node) -> Json:
         dtype, value = _dtype(node.ty), int(node.value)
         if dtype == "bool":
             return bool(value)
         return value if dtype == "int32" else ["int", value, dtype]
 
-    def _load(self, node: Node) -> Json:
+    def load(self, node: Node) -> Json:
         (index,) = node.indices
-        return ["load", self._buffer(node.source), self.expression(index)]
+        return ["load", self.buffer(node.source), self.expression(index)]
 
-    def _call(self, node: Node) -> Json:
+    def call(self, node: Node) -> Json:
         name = str(node.op.name)
         for prefix in _PREFIXES:
             name = name.removeprefix(prefix)
@@ -266,38 +266,37 @@ class _Dump:
             )
         return ["call", f"func.{name}", dtype, *map(self.expression, args[1:-1])]
 
-    def _variable(self, node: Node) -> Json:
+    def variable(self, node: Node) -> Json:
         if hasattr(node.ty, "storage_scope") and hasattr(node.ty, "shape"):
-            return ["call", "buffer_data", "handle", ["buffer", self._buffer(node)]]
-        return ["var", self._var(node)]
+            return ["buffer", self.buffer(node)]
+        return ["var", self.var(node)]
 
 
 _Handler = Callable[[_Dump, Node], Json]
 
 _STATEMENTS: dict[str, _Handler] = {
-    "SeqStmt": _Dump._seq,
-    "AttrStmt": _Dump._attr,
-    "DeclBuffer": _Dump._declare,
-    "IfThenElse": _Dump._if,
-    "For": _Dump._for,
-    "BufferStore": _Dump._store,
-    "Evaluate": _Dump._evaluate,
-    "AllocBuffer": lambda d, n: ["alloc", d._buffer(n.buffer)],
-    "Bind": lambda d, n: ["let", d._var(n.var), d.expression(n.value)],
+    "SeqStmt": _Dump.seq,
+    "AttrStmt": _Dump.attr,
+    "DeclBuffer": _Dump.declare,
+    "IfThenElse": _Dump.if_,
+    "For": _Dump.for_,
+    "BufferStore": _Dump.store,
+    "Evaluate": _Dump.evaluate,
+    "AllocBuffer": lambda d, n: ["alloc", d.buffer(n.buffer)],
+    "Bind": lambda d, n: ["let", d.var(n.var), d.expression(n.value)],
     "While": lambda d, n: ["while", d.expression(n.condition), d.statement(n.body)],
-    "AssertStmt": lambda d, n: ["seq"],
-    "Break": lambda d, n: ["break"],
-    "Continue": lambda d, n: ["continue"],
-    "Return": lambda d, n: ["return"],
+    "Break": lambda _d, _n: ["break"],
+    "Continue": lambda _d, _n: ["continue"],
+    "Return": lambda _d, _n: ["return"],
 }
 
 _EXPRESSIONS: dict[str, _Handler] = {
-    "IntImm": _Dump._int,
-    "TensorLoad": _Dump._load,
-    "Call": _Dump._call,
-    "Var": _Dump._variable,
-    "FloatImm": lambda d, n: ["float", float(n.value).hex(), _dtype(n.ty)],
-    "StringImm": lambda d, n: ["str", str(n.value)],
+    "IntImm": _Dump.int,
+    "TensorLoad": _Dump.load,
+    "Call": _Dump.call,
+    "Var": _Dump.variable,
+    "FloatImm": lambda _d, n: ["float", float(n.value).hex(), _dtype(n.ty)],
+    "StringImm": lambda _d, n: ["str", str(n.value)],
     "Ramp": lambda d, n: ["ramp", d.expression(n.base), d.expression(n.stride), int(n.lanes)],
     "Broadcast": lambda d, n: ["broadcast", d.expression(n.value), int(n.lanes)],
     "Cast": lambda d, n: ["cast", _dtype(n.ty).split("x")[0], d.expression(n.value)],
@@ -320,7 +319,7 @@ def _dtype(kind: Node) -> str:
 
 
 def _operands(entry: Node, tokens: list[str]) -> list[Json]:
-    from tvm.backend.cuda.ptx import table  # noqa: PLC0415  TVM takes a second to import
+    from tvm.backend.cuda.ptx import table
 
     names = table.mods(entry, tokens)
     rows: list[Json] = []
@@ -332,7 +331,7 @@ def _operands(entry: Node, tokens: list[str]) -> list[Json]:
 
 
 def _ptx_table() -> Node:
-    from tvm.backend.cuda.ptx import table  # noqa: PLC0415
+    from tvm.backend.cuda.ptx import table
 
     return table.TABLE
 

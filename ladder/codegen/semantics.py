@@ -101,24 +101,28 @@ def shf(low: Bits, high: Bits, count: Bits, *, left: bool, clamp: bool) -> Bits:
     wide = np.asarray(low).astype(_U64) | np.asarray(high).astype(_U64) << _U64(32)
     n = np.asarray(count).astype(_U64)
     n = np.minimum(n, _U64(32)) if clamp else n & _U64(31)
-    out = (wide << n) >> _U64(32) if left else wide >> n
-    return (out & _U64(0xFFFFFFFF)).astype(_U32)
+    moved = (wide << n) >> _U64(32) if left else wide >> n
+    out: Bits = (moved & _U64(0xFFFFFFFF)).astype(_U32)
+    return out
 
 
 def shl(a: Bits, count: Bits) -> Bits:
     """Shift left; counts over 31 give 0 (PTX ISA shl)."""
-    return np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31)))
+    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31)))
+    return out
 
 
 def shr(a: Bits, count: Bits) -> Bits:
     """Logical shift right; counts over 31 give 0 (PTX ISA shr.u32)."""
-    return np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31)))
+    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31)))
+    return out
 
 
 def rotate(a: Bits, count: int) -> Bits:
     """Rotate left by ``count``."""
     n = _U32(count & 31)
-    return a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0)
+    out: Bits = a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0)
+    return out
 
 
 # ---- packed float16 and bfloat16 -----------------------------------------------------------------------------------
@@ -132,7 +136,8 @@ def halves(x: Bits) -> npt.NDArray[np.float16]:
 def brains(x: Bits) -> Floats:
     """Widen words of two bfloat16 to float32, low half first: [...] -> [..., 2]."""
     pairs = np.ascontiguousarray(x)[..., None].view(_U16).astype(_U32)
-    return (pairs << _U32(16)).view(np.float32)
+    out: Floats = (pairs << _U32(16)).view(np.float32)
+    return out
 
 
 def pack_f16(pairs: npt.NDArray[np.float16]) -> Bits:
@@ -147,9 +152,10 @@ def pack_f16(pairs: npt.NDArray[np.float16]) -> Bits:
 def bf16_bits(x: Floats) -> npt.NDArray[np.uint16]:
     """Round float32 to bfloat16 bit patterns, to nearest even, with the canonical NaN."""
     bits = np.ascontiguousarray(x, np.float32).view(_U32)
-    out = ((bits + _U32(0x7FFF) + (bits >> _U32(16) & _U32(1))) >> _U32(16)).astype(_U16)
+    near = ((bits + _U32(0x7FFF) + (bits >> _U32(16) & _U32(1))) >> _U32(16)).astype(_U16)
     nan = (bits & _U32(0x7FFFFFFF)) > _U32(0x7F800000)
-    return np.where(nan, _U16(NAN16), out) if nan.any() else out
+    out: npt.NDArray[np.uint16] = np.where(nan, _U16(NAN16), near) if nan.any() else near
+    return out
 
 
 def pack_bf16(pairs: Floats) -> Bits:
@@ -271,7 +277,8 @@ def f16_to_f32(x: npt.ArrayLike) -> Floats:
 
 def bf16_to_f32(x: npt.ArrayLike) -> Floats:
     """Widen the bfloat16 in the low 16 bits."""
-    return (np.asarray(x).astype(_U32) << _U32(16)).view(np.float32)
+    out: Floats = (np.asarray(x).astype(_U32) << _U32(16)).view(np.float32)
+    return out
 
 
 def low_f16(x: Bits) -> Floats:

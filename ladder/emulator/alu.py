@@ -36,7 +36,8 @@ def alu_function(text: str) -> Function | None:
     function = builder(words)
     if function is None:
         raise Fault(f"unsupported: {text}", at="ladder.emulator.alu")
-    return function
+    out: Function | None = function
+    return out
 
 
 def _lop3(words: list[str]) -> Function | None:
@@ -78,7 +79,18 @@ def _pair_type(words: list[str]) -> str:
 def _arithmetic(name: str, plain: Function) -> Builder:
     def build(words: list[str]) -> Function | None:
         pair = _pair_type(words)
-        plain_words = set(words[1:]) <= {"rn", pair, "f32", "f64", "u32", "s32", "u64", "s64", "lo", "ftz"}
+        plain_words = set(words[1:]) <= {
+            "rn",
+            pair,
+            "f32",
+            "f64",
+            "u32",
+            "s32",
+            "u64",
+            "s64",
+            "lo",
+            "ftz",
+        }
         if not plain_words:
             return None
         if pair:
@@ -164,7 +176,7 @@ def _setp(words: list[str]) -> Function | None:
     return lambda a, b: np.asarray(compare(a, b)).astype(_U32)
 
 
-def _selp(words: list[str]) -> Function | None:
+def _selp(_words: list[str]) -> Function | None:
     return lambda a, b, p: np.where(np.asarray(p) != 0, a, b)
 
 
@@ -191,7 +203,7 @@ def unpack(value: Any, count: int) -> tuple[Any, ...]:
     return tuple(np.ascontiguousarray(pieces[..., i]) for i in range(count))
 
 
-def _popc(words: list[str]) -> Function | None:
+def _popc(_words: list[str]) -> Function | None:
     return lambda x: np.bitwise_count(x).astype(_U32) if hasattr(np, "bitwise_count") else _count(x)
 
 

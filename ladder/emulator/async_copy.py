@@ -141,13 +141,13 @@ def _perform(
     return whole if kept is None else partial
 
 
-def commit_group(warp: Warp, mask: Mask, site: Site) -> None:
+def commit_group(warp: Warp, _mask: Mask, _site: Site) -> None:
     """Close the group of copies issued since the last commit."""
     warp.copy_groups.append((warp.open_copies, list(warp.copy_epochs.values())))
     warp.open_copies, warp.copy_epochs = [], {}
 
 
-def wait_group(warp: Warp, mask: Mask, site: Site, pending: int) -> None:
+def wait_group(warp: Warp, _mask: Mask, _site: Site, pending: int) -> None:
     """Wait until at most ``pending`` groups are in flight."""
     shadow = warp.block.shadow
     while len(warp.copy_groups) > pending:

@@ -96,7 +96,7 @@ def bar_arrive(warp: Warp, mask: Mask, site: Site, number: Any, threads: Any) ->
     yield "arrived", None
 
 
-def warp_sync(warp: Warp, mask: Mask, site: Site, members: Any = None) -> None:
+def warp_sync(warp: Warp, mask: Mask, site: Site, _members: Any = None) -> None:
     """``__syncwarp``: the lanes meet and see each other's writes."""
     warp.whole(mask, site)
     if warp.block.shadow is not None:

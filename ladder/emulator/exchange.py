@@ -93,7 +93,7 @@ def cuda_shuffle(
     return shuffle(warp, mask, site, mode, value, lane, (32 - span) << 8 | clamp, members)[0]
 
 
-def _members(warp: Warp, mask: Mask, members: Any, site: Site) -> None:
+def _members(_warp: Warp, mask: Mask, members: Any, site: Site) -> None:
     if members is None:
         return
     given = one(members, mask, site) & 0xFFFFFFFF

@@ -24,8 +24,10 @@ class Meaning(Protocol):
         """Compute; must not change its arguments."""
 
 
-_ASM = re.compile(r'asm\s*(volatile)?\s*\(\s*"([^"]*)"\s*:([^:]*):([^:;]*)(?::[^;]*)?\)\s*;', re.S)
-_SIGNATURE = re.compile(r"(\w+)\s*\(([^)]*)\)\s*\{", re.S)
+_ASM = re.compile(
+    r'asm\s*(volatile)?\s*\(\s*"([^"]*)"\s*:([^:]*):([^:;]*)(?::[^;]*)?\)\s*;', re.DOTALL
+)
+_SIGNATURE = re.compile(r"(\w+)\s*\(([^)]*)\)\s*\{", re.DOTALL)
 _BOUND = re.compile(r'"([=+]?)(\w)"\s*\(\s*([^)]+?)\s*\)')
 #: constraint letter -> dtype that carries it
 _LETTERS = {"r": "uint32", "h": "uint16", "f": "float32", "l": "uint64", "d": "float64"}
@@ -35,6 +37,8 @@ def meaning(name: str, text: str, table: Mapping[str, Meaning] | None = None) ->
     """Return what device function ``name`` with CUDA text ``text`` computes.
 
     Args:
+        name: of the function.
+        text: its CUDA text.
         table: further meanings by name, asked first.
 
     Raises:
@@ -86,7 +90,7 @@ def _source(part: str, bound: list[tuple[str, str, str]], order: list[str], name
 
 
 def _caller(function: Callable[..., Any], sources: list[Source]) -> Meaning:
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     def call(*arguments: Any) -> Any:
         values = []

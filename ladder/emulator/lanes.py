@@ -95,7 +95,7 @@ def gather(
 
 
 def scatter(
-    warp: Warp,
+    _warp: Warp,
     mask: Mask,
     site: Site,
     values: list[Any],

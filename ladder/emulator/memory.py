@@ -140,12 +140,11 @@ def _rows(warp: Warp, lanes: Array, values: Sequence[Any], dtype: Any) -> Array:
     if len(columns) == 1:
         return np.ascontiguousarray(columns[0]).view(WIDE[columns[0].itemsize])
     rows = np.ascontiguousarray(np.stack(columns, 1))
-    return rows.view(WIDE[rows.itemsize * len(columns)])[:, 0]
+    out: Array = rows.view(WIDE[rows.itemsize * len(columns)])[:, 0]
+    return out
 
 
-def _scatter(
-    warp: Warp, lanes: Array, view: Array, offset: Array, rows: Array, site: Site
-) -> None:
+def _scatter(warp: Warp, lanes: Array, view: Array, offset: Array, rows: Array, site: Site) -> None:
     index = offset // view.itemsize
     view[index] = rows
     kept = view.take(index).view(np.uint8) == rows.view(np.uint8)

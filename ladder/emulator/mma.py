@@ -23,13 +23,15 @@ from ladder.emulator.warp import Array, Mask, Warp
 
 def _plain(dtype: Any) -> Callable[[Array], Array]:
     def widen(words: Array) -> Array:
-        return words.view(dtype).astype(np.float32)
+        out: Array = words.view(dtype).astype(np.float32)
+        return out
 
     return widen
 
 
 def _bfloat(words: Array) -> Array:
-    return (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    out: Array = (words.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return out
 
 
 def _bits(words: Array) -> Array:
@@ -106,21 +108,24 @@ def a_matrices(element: Element, fragments: Sequence[Sequence[Array]]) -> Array:
     """A fragments as matrices: n fragments of 2h registers -> float32[n, 16, k]."""
     n, halves = len(fragments), len(fragments[0]) // 2
     values = element.widen(_words(fragments).reshape(n, halves, 2, 8, 4, 1))
-    return values.transpose(0, 2, 3, 1, 4, 5).reshape(n, 16, -1)
+    out: Array = values.transpose(0, 2, 3, 1, 4, 5).reshape(n, 16, -1)
+    return out
 
 
 def b_matrices(element: Element, fragments: Sequence[Sequence[Array]]) -> Array:
     """B fragments as matrices: n fragments of h registers -> float32[n, 8, k], rows are columns of B."""
     n, halves = len(fragments), len(fragments[0])
     values = element.widen(_words(fragments).reshape(n, halves, 8, 4, 1))
-    return values.transpose(0, 2, 1, 3, 4).reshape(n, 8, -1)
+    out: Array = values.transpose(0, 2, 1, 3, 4).reshape(n, 8, -1)
+    return out
 
 
 def accumulators(matrices: Array) -> Array:
     """Matrices as accumulator registers: [n, 16, 8] -> [n, 4, 32]."""
     n = len(matrices)
     parts = matrices.reshape(n, 2, 8, 4, 2).transpose(0, 1, 4, 2, 3)
-    return parts.reshape(n, 4, 32)
+    out: Array = parts.reshape(n, 4, 32)
+    return out
 
 
 def products(shape: Shape, a: Sequence[Sequence[Array]], b: Sequence[Sequence[Array]]) -> Array:
@@ -146,8 +151,10 @@ def _grid(left: Array, right: Array, index_a: list[int], index_b: list[int]) -> 
     na, nb, k = len(left), len(right), left.shape[2]
     if 2 * len(index_a) >= na * nb:
         whole = left.reshape(na * 16, k) @ right.reshape(nb * 8, k).T
-        return whole.reshape(na, 16, nb, 8).transpose(0, 2, 1, 3)[index_a, index_b]
-    return np.matmul(left[index_a], right[index_b].transpose(0, 2, 1))
+        tiles: Array = whole.reshape(na, 16, nb, 8).transpose(0, 2, 1, 3)[index_a, index_b]
+        return tiles
+    out: Array = np.matmul(left[index_a], right[index_b].transpose(0, 2, 1))
+    return out
 
 
 def _unique(fragments: Sequence[Sequence[Array]]) -> tuple[list[Sequence[Array]], list[int]]:
@@ -168,11 +175,7 @@ def mma(
 ) -> list[Array]:
     """Run several mma of one shape, none of which reads what another writes.
 
-    Args:
-        operands: for each instruction the registers of A, B and C in order.
-
-    Returns:
-        the D registers of all of them, in order.
+    ``operands`` holds for each instruction the registers of A, B and C in order; the answer the D registers of all.
     """
     warp.meet(mask, site)
     na, nb = shape.a_registers, shape.b_registers

@@ -21,7 +21,11 @@ DTYPES: dict[str, Any] = {
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
     "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    **{f"{kind}int{bits}": np.dtype(f"{kind}int{bits}") for kind in ("", "u") for bits in (8, 16, 32, 64)},
+    **{
+        f"{kind}int{bits}": np.dtype(f"{kind}int{bits}")
+        for kind in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
     **{f"float{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
 }
 

@@ -25,7 +25,7 @@ KINDS = (
 )
 
 
-class Fault(EmulationError):
+class Fault(EmulationError):  # noqa: N818  a fault of the kernel, not of the emulator
     """A fault of the kernel or of its launch; the message starts with its kind, one of ``KINDS``."""
 
     @property

@@ -37,7 +37,7 @@ class Launch:
     block_z: int
 
 
-def run(
+def run(  # noqa: PLR0913  a launch has this many parts
     listing: Mapping[str, Json] | Translation,
     arguments: Mapping[str, Argument],
     grid: tuple[int, int, int],
@@ -77,7 +77,7 @@ def run(
             at=listing.kernel,
         )
     values = _bind(listing, arguments)
-    _check_extents(listing, values, grid, threads)
+    _check_extents(listing, grid, threads)
     counted = Counters() if counters else None
     steps = 0
     runs = [0] * len(listing.histograms)
@@ -115,7 +115,7 @@ def _cta(
         kernel.allocations,
         granule=kernel.granule,
         detect=detect,
-        rng=random.Random(seed),  # noqa: S311  reproducible, not secret
+        rng=random.Random(seed),
         policy=schedule,
         counters=counters,
     )
@@ -143,7 +143,7 @@ def _bind(kernel: Translation, arguments: Mapping[str, Argument]) -> tuple[Any, 
         if parameter.is_pointer:
             values.append(_buffer(parameter, given, number, kernel.kernel))
         elif parameter.dtype.startswith(("int", "uint")):
-            values.append(int(given))  # type: ignore[arg-type]
+            values.append(int(given))
         else:
             values.append(DTYPES[parameter.dtype].type(given))
     return tuple(values)
@@ -172,9 +172,7 @@ def _write_back(
             target.reshape(-1).view(np.uint8)[:] = value.data[: value.nbytes]
 
 
-def _check_extents(
-    kernel: Translation, values: tuple[Any, ...], grid: tuple[int, int, int], threads: int
-) -> None:
+def _check_extents(kernel: Translation, grid: tuple[int, int, int], threads: int) -> None:
     """Compare constant launch extents of the kernel with the launch."""
     given = {f"blockIdx.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
     block = 1
@@ -184,9 +182,13 @@ def _check_extents(
         if tag.startswith("threadIdx"):
             block *= extent
         elif tag in given and given[tag] != extent:
-            raise Fault(f"arguments: {tag} has {given[tag]} values, the kernel {extent}", at=kernel.kernel)
+            raise Fault(
+                f"arguments: {tag} has {given[tag]} values, the kernel {extent}", at=kernel.kernel
+            )
     if block != threads:
-        raise Fault(f"arguments: {threads} threads, the kernel was made for {block}", at=kernel.kernel)
+        raise Fault(
+            f"arguments: {threads} threads, the kernel was made for {block}", at=kernel.kernel
+        )
 
 
 def _totals(kernel: Translation, counters: Counters | None, runs: list[int]) -> dict[str, int]:

@@ -23,7 +23,7 @@ def run_block(block: Block, start: Callable[[Warp], Steps]) -> None:
         Fault: ``deadlock`` when nobody can go on, ``livelock`` when nobody gets anywhere, or what a warp met.
     """
     threads: dict[int, Steps] = {w.index: start(w) for w in block.warps}
-    state: dict[int, Wait] = {index: ("start", None) for index in threads}
+    state: dict[int, Wait] = dict.fromkeys(threads, ("start", None))
     last = -1
     idle = 0
     while state:

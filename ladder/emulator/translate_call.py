@@ -44,7 +44,9 @@ def pointer(scope: Scope, node: Json) -> Value:
     if node[0] == "call" and node[1] == "cuda.cvta_generic_to_shared":
         value = pointer(scope, node[3])
         if value.home not in ("shared", ""):
-            raise Fault(f"bounds: a shared address made of a pointer into {value.home}", at=str(node)[:120])
+            raise Fault(
+                f"bounds: a shared address made of a pointer into {value.home}", at=str(node)[:120]
+            )
         return replace(value, dtype="handle", home="shared")
     if node[0] == "call" and node[1] == "ptx.addr":
         base, offset = pointer(scope, node[3]), expression(scope, node[4])
@@ -63,7 +65,7 @@ def _call(scope: Scope, node: Json, lane: int) -> Value:
     raise Fault(f"unsupported: call of {name}", at=str(node)[:120])
 
 
-def _buffer(scope: Scope, node: Json, lane: int) -> Value:
+def _buffer(scope: Scope, node: Json, _lane: int) -> Value:
     return _pointer_to(scope, node[1], Value("0", "U", "int32"))
 
 
@@ -73,7 +75,7 @@ def _pointer_to(scope: Scope, number: int, index: Value) -> Value:
     return scope.pointer(number, index)
 
 
-def _address_of(scope: Scope, node: Json, lane: int) -> Value:
+def _address_of(scope: Scope, node: Json, _lane: int) -> Value:
     load = node[3]
     if load[0] != "load":
         return expression(scope, load)
@@ -84,13 +86,13 @@ def _same(scope: Scope, node: Json, lane: int) -> Value:
     return expression(scope, node[3], lane)
 
 
-def _byte_offset(scope: Scope, node: Json, lane: int) -> Value:
+def _byte_offset(scope: Scope, node: Json, _lane: int) -> Value:
     base, offset = expression(scope, node[3]), expression(scope, node[4])
     kind = "V" if "V" in (base.kind, offset.kind) else "U"
     return replace(base, code=f"({base.code} + {offset.code})", kind=kind)  # type: ignore[arg-type]
 
 
-def _to_shared(scope: Scope, node: Json, lane: int) -> Value:
+def _to_shared(scope: Scope, node: Json, _lane: int) -> Value:
     value = pointer(scope, node)
     if value.kind == "V":
         return Value(f"({value.code}).astype({scope.dtype('uint32')})", "V", "uint32")
@@ -148,7 +150,9 @@ def _arguments(scope: Scope, nodes: list[Json], lane: int) -> tuple[str, bool]:
         if value.kind == "U" and value.dtype.startswith(("int", "uint")):
             codes.append(f"{scope.dtype(value.dtype)}.type({value.code})")
             if value.code.isdigit():
-                text = scope.constant(codes[-1], scope.globals[scope.dtype(value.dtype)].type(int(value.code)))
+                text = scope.constant(
+                    codes[-1], scope.globals[scope.dtype(value.dtype)].type(int(value.code))
+                )
                 codes[-1] = text
         else:
             codes.append(value.code)

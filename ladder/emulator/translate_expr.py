@@ -40,16 +40,16 @@ def expression(scope: Scope, node: Json, lane: int = 0) -> Value:
 # ---- leaves --------------------------------------------------------------------------------------------------------
 
 
-def _int(scope: Scope, node: Json, lane: int) -> Value:
+def _int(_scope: Scope, node: Json, _lane: int) -> Value:
     return Value(str(node[1]) if node[1] >= 0 else f"({node[1]})", "U", node[2])
 
 
-def _float(scope: Scope, node: Json, lane: int) -> Value:
+def _float(scope: Scope, node: Json, _lane: int) -> Value:
     value = DTYPES[node[2]].type(float.fromhex(node[1]))
     return Value(scope.constant(f"{node[2]} {node[1]}", value), "U", node[2])
 
 
-def _var(scope: Scope, node: Json, lane: int) -> Value:
+def _var(scope: Scope, node: Json, _lane: int) -> Value:
     try:
         return scope.values[node[1]]
     except KeyError:
@@ -104,7 +104,9 @@ def _binary(scope: Scope, node: Json, lane: int) -> Value:
     if name in _COMPARE:
         return Value(f"({a.code} {_COMPARE[name]} {b.code})", kind, "bool")
     if name in ("min", "max"):
-        code = f"np.{name}imum({a.code}, {b.code})" if kind == "V" else f"{name}({a.code}, {b.code})"
+        code = (
+            f"np.{name}imum({a.code}, {b.code})" if kind == "V" else f"{name}({a.code}, {b.code})"
+        )
         return Value(code, kind, a.dtype)
     if name in _DIVIDE:
         if not _is_int(a.dtype):
@@ -202,7 +204,9 @@ def _branch(scope: Scope, condition: Value, node: Json, lane: int) -> Value:
 
 
 def _full(scope: Scope, value: Value) -> str:
-    return value.code if value.kind == "V" else f"vector(W, {value.code}, {scope.dtype(value.dtype)})"
+    return (
+        value.code if value.kind == "V" else f"vector(W, {value.code}, {scope.dtype(value.dtype)})"
+    )
 
 
 def full(scope: Scope, value: Value) -> str:
@@ -232,9 +236,7 @@ def _load(scope: Scope, node: Json, lane: int) -> Value:
         return memory_load(scope, node[1], expression(scope, node[2], lane), 1)
     key = (id(node), scope.mask)
     if lane == 0 or key not in scope.vector_loads:
-        scope.vector_loads[key] = memory_load(
-            scope, node[1], expression(scope, node[2], 0), count
-        )
+        scope.vector_loads[key] = memory_load(scope, node[1], expression(scope, node[2], 0), count)
     return Value(f"{scope.vector_loads[key].code}[{lane}]", "V", buffer.dtype)
 
 
@@ -256,6 +258,10 @@ def memory_load(scope: Scope, number: int, index: Value, count: int) -> Value:
     return Value(scope.temp(code), "V", buffer.dtype)
 
 
+def _is_set(scope: Scope, number: int, index: int) -> bool:
+    return (number, index) in scope.known or not scope.options.detect
+
+
 def register(scope: Scope, number: int, index: Value) -> Value:
     """Read a register; one that may be unset is checked when the kernel runs."""
     buffer = scope.buffer(number)
@@ -268,9 +274,8 @@ def register(scope: Scope, number: int, index: Value) -> Value:
             "V",
             buffer.dtype,
         )
-    if index.code.isdigit():
-        if (number, int(index.code)) in scope.known or not scope.options.detect:
-            return Value(f"{name}[{index.code}]", "V", buffer.dtype)
+    if index.code.isdigit() and _is_set(scope, number, int(index.code)):
+        return Value(f"{name}[{index.code}]", "V", buffer.dtype)
     scope.doubtful.add(number)
     site = scope.site("register", buffer.name)
     code = f"register(W, {scope.mask}, {site}, {name}, d{number}, {index.code})"

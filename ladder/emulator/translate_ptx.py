@@ -101,7 +101,9 @@ def carried(scope: Scope, operand: Operand, value: Value) -> str:
     if value.dtype == "bool":
         return f"({value.code}).astype({scope.dtype(dtype)})"
     if DTYPES[value.dtype].itemsize != carrier.itemsize:
-        raise Fault(f"unsupported: {value.dtype} as operand of type {operand.type}", at=operand.name)
+        raise Fault(
+            f"unsupported: {value.dtype} as operand of type {operand.type}", at=operand.name
+        )
     return f"({value.code}).view({scope.dtype(dtype)})"
 
 

@@ -34,7 +34,7 @@ def _cp_async(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     )
 
 
-def _commit(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+def _commit(scope: Scope, opcode: Opcode, _operands: list[Json]) -> None:
     scope.emit(f"commit_group(W, {scope.mask}, {scope.site(opcode.text)})")
 
 
@@ -44,7 +44,7 @@ def _wait_group(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     scope.emit('yield "cp.async.wait_group", None')
 
 
-def _wait_all(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+def _wait_all(scope: Scope, opcode: Opcode, _operands: list[Json]) -> None:
     scope.emit(f"wait_all(W, {scope.mask}, {scope.site(opcode.text)})")
     scope.emit('yield "cp.async.wait_all", None')
 
@@ -58,7 +58,7 @@ def _barrier(function: str) -> Emit:
     return emit
 
 
-def _warp_barrier(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+def _warp_barrier(scope: Scope, opcode: Opcode, _operands: list[Json]) -> None:
     scope.emit(f"warp_sync(W, {scope.mask}, {scope.site(opcode.text)})")
 
 
@@ -82,7 +82,9 @@ def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
         scope.narrowest = min(scope.narrowest, width)
         code = f"load_shared(W, {scope.mask}, {site}, {source.code}, {dtype}, {count})"
     elif source.home not in ("", "local"):
-        code = f"load_global(W, {scope.mask}, {site}, {source.home}, {source.code}, {dtype}, {count})"
+        code = (
+            f"load_global(W, {scope.mask}, {site}, {source.home}, {source.code}, {dtype}, {count})"
+        )
     else:
         raise Fault(f"unsupported: address of {opcode.text}", at=str(operands[count])[:120])
     carrier = memory if kind == words[-1] else CARRIERS.get(kind, memory)
@@ -106,9 +108,7 @@ def _store(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
         scope.narrowest = min(scope.narrowest, width)
         scope.emit(f"store_shared(W, {scope.mask}, {site}, {target.code}, {rows})")
     elif target.home not in ("", "local"):
-        scope.emit(
-            f"store_global(W, {scope.mask}, {site}, {target.home}, {target.code}, {rows})"
-        )
+        scope.emit(f"store_global(W, {scope.mask}, {site}, {target.home}, {target.code}, {rows})")
     else:
         raise Fault(f"unsupported: address of {opcode.text}", at=str(operands[0])[:120])
 

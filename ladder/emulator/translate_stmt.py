@@ -113,7 +113,7 @@ def _store(scope: Scope, node: Json) -> None:
     scope.vector_loads.clear()
     if buffer.space == "local":
         _store_registers(scope, number, value, index, count)
-    elif count == 1 or index[0] == "ramp" and index[2] == 1:
+    elif count == 1 or (index[0] == "ramp" and index[2] == 1):
         _store_memory(scope, number, value, index, count)
     else:
         raise Fault(f"unsupported: a scattered vector store to {buffer.name}")
@@ -276,12 +276,12 @@ def _eval(scope: Scope, node: Json) -> None:
     expression(scope, call)
 
 
-def _cta_sync(scope: Scope, call: Json) -> None:
+def _cta_sync(scope: Scope, _call: Json) -> None:
     scope.count("bar.sync")
     scope.emit(f"yield from bar_sync(W, {scope.mask}, {scope.site('__syncthreads')})")
 
 
-def _warp_sync(scope: Scope, call: Json) -> None:
+def _warp_sync(scope: Scope, _call: Json) -> None:
     scope.count("bar.warp.sync")
     scope.emit(f"warp_sync(W, {scope.mask}, {scope.site('__syncwarp')})")
 
