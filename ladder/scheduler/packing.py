@@ -107,6 +107,14 @@ class Packing:
         exact = bool(np.all(finite.astype(np.float16).astype(np.float64) == finite))
         return np.dtype(np.float16 if exact else np.float32)
 
+    @cached_property
+    def zero_bits(self) -> NDArray[Any]:
+        """Integer zeros: the bits of the packed zero for every code, signed integers ``[2**bits]``; 0 for codes of no number."""
+        assert self.zero_dtype is not None
+        values = self.element.values
+        numbers = np.where(np.isfinite(values), values, 0.0).astype(self.zero_dtype)
+        return numbers.view(f"int{8 * self.zero_dtype.itemsize}")
+
     @property
     def has_global_scale(self) -> bool:
         """Whether the tensor has a second-level scale."""
@@ -151,7 +159,7 @@ class Packing:
     # -- packing ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _word_order(self) -> NDArray[np.intp]:
+    def word_order(self) -> NDArray[np.intp]:
         """Position in an atom's memory -> flat index into ``[words, 32]``."""
         order: list[NDArray[np.intp]] = []
         first = 0
@@ -187,7 +195,7 @@ class Packing:
             atoms = per_tile[first : first + chunk].transpose(0, 2, 1, 3)
             words = pack_atom(self.program, np.ascontiguousarray(atoms))
             packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[
-                ..., self._word_order
+                ..., self.word_order
             ]
         arrays: dict[str, NDArray[Any]] = {"weight": packed}
         if self.scale_dtype is not None and weights.scales is not None:
@@ -223,7 +231,7 @@ class Packing:
     def words_of(self, weight: NDArray[Any]) -> NDArray[np.uint32]:
         """Packed words in the order of memory ``[..., 32 * words]`` -> by word and lane ``[..., words, 32]``."""
         words = np.empty(weight.shape, np.uint32)
-        words[..., self._word_order] = weight
+        words[..., self.word_order] = weight
         return words.reshape(*weight.shape[:-1], self.program.words, 32)
 
     def _check(self, weights: Quantized) -> None:
@@ -286,18 +294,56 @@ class Packing:
 
     def _zero_values(self, weights: Quantized) -> NDArray[Any]:
         assert weights.zeros is not None
-        if self.weight.zero == "integer":
-            return self.element.values[weights.zeros]
-        return weights.zeros
+        assert self.zero_dtype is not None
+        if self.weight.zero != "integer":
+            return weights.zeros
+        bits = self.zero_bits
+        first = np.array([int(np.flatnonzero(bits == b)[0]) for b in bits])
+        twins = weights.zeros[first[weights.zeros] != weights.zeros]
+        if twins.size:
+            code = int(twins[0])
+            raise PackingError(
+                f"zero code {code} means the same number as code {first[code]}, and unpacking could not tell them apart",
+                at=self.weight,
+                hint=f"use {first[code]} for the zero",
+            )
+        return bits[weights.zeros].view(self.zero_dtype)
 
     def _zero_codes(self, zeros: NDArray[Any]) -> NDArray[Any]:
         if self.weight.zero != "integer":
             return zeros
-        values = self.element.values
-        order = np.argsort(values, kind="stable")
-        order = order[: int(np.isfinite(values).sum())]
-        place = np.searchsorted(values[order], zeros.astype(np.float64))
-        return order[place].astype(np.uint8)
+        found, first = np.unique(self.zero_bits, return_index=True)
+        place = np.searchsorted(found, zeros.view(self.zero_bits.dtype))
+        return first[place].astype(np.uint8)
+
+    def pack_arrays(self, codes: Any, **metadata: Any) -> dict[str, Any]:
+        """:meth:`pack` for arrays of torch, CuPy or another library, on their device; see :mod:`.packing_arrays`."""
+        from ladder.scheduler.packing_arrays import pack_arrays
+
+        return pack_arrays(self, codes, **metadata)
+
+    def unpack_arrays(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """:meth:`unpack` for arrays of another library: the parts of a Quantized by name."""
+        from ladder.scheduler.packing_arrays import unpack_arrays
+
+        return unpack_arrays(self, arrays)
+
+    def to_json(self) -> str:
+        """Stable text that :meth:`from_json` reads back."""
+        from ladder.scheduler.serial import dump_packing
+
+        return dump_packing(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Packing:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            PlanError: the text is no packing, or of another version.
+        """
+        from ladder.scheduler.serial import load_packing
+
+        return load_packing(text)
 
     def __str__(self) -> str:
         cut, program = self.geometry, self.program

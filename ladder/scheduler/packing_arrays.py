@@ -1,0 +1,333 @@
+"""Packing for arrays of any library that follows the array API (torch, CuPy, NumPy), on the device where they lie.
+
+The same bytes as :meth:`Packing.pack`, found another way: each code's bits are moved to their slot, a run of bits at a
+time, with 32-bit signed integers (torch has no shifts of unsigned ones). Scales and zeros travel as raw bits, so that a
+library needs to know no 8-bit float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.decode.program import DecodeProgram
+from ladder.errors import PackingError
+from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS, Packing
+
+#: an array of any library, its namespace, its device
+Array = Any
+Namespace = Any
+
+#: codes that are moved at once, so that 32-bit copies of them stay small
+CHUNK_CODES = 1 << 24
+
+#: signed integers that stand for raw bits, by bytes (torch shifts and indexes these everywhere)
+_RAW = {1: "uint8", 2: "int16", 4: "int32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive bits of one code that stand together: ``word[position:] = code[low : low + count]``."""
+
+    word: int
+    position: int
+    code: int
+    low: int
+    count: int
+
+    @property
+    def mask(self) -> int:
+        """Ones for the bits of the run, at bit 0."""
+        return (1 << self.count) - 1
+
+
+def runs(program: DecodeProgram) -> tuple[Run, ...]:
+    """Where the bits of a lane's codes stand, codes numbered ``(step * 4 + register) * 2 + half``."""
+    found: list[Run] = []
+    slots = [slot for step in program.slots for pair in step for slot in pair]
+    for code, slot in enumerate(slots):
+        first = 0
+        for bit in range(1, len(slot.bits) + 1):
+            ends = bit == len(slot.bits) or (
+                slot.bits[bit] != slot.bits[bit - 1] + 1 or slot.bits[bit] % 32 == 0
+            )
+            if ends:
+                word, position = divmod(slot.bits[first], 32)
+                found.append(Run(word, position, code, first, bit - first))
+                first = bit
+    return tuple(found)
+
+
+def pack_arrays(
+    packing: Packing,
+    codes: Array,
+    scales: Array | None = None,
+    zeros: Array | None = None,
+    global_scale: float | None = None,
+) -> dict[str, Array]:
+    """Pack codes uint8 ``[n, k]`` with their metadata, all arrays of one library on one device.
+
+    Args:
+        packing: how.
+        codes: as in :class:`~ladder.ttype.Quantized`.
+        scales: ``[ceil(n / rows), ceil(k / columns)]``, in the scale's type or as its raw bits.
+        zeros: as scales: uint8 codes, or numbers in the scale's type.
+        global_scale: the second-level scale.
+
+    Raises:
+        PackingError: shapes do not fit the packing, parts are missing, or a code occurs that the decode cannot carry.
+    """
+    xp = _namespace(codes)
+    _check(xp, packing, codes, {"scales": scales, "zeros": zeros})
+    weight = _pack_codes(xp, packing, codes)
+    arrays = {"weight": weight}
+    if packing.scale_dtype is not None:
+        arrays["scales"] = _pack_metadata(xp, packing, scales)
+    if packing.zero_dtype is not None:
+        values = _zero_values(xp, packing, zeros) if packing.weight.zero == "integer" else zeros
+        arrays["zeros"] = _pack_metadata(xp, packing, values)
+    device = codes.device
+    if packing.has_global_scale:
+        arrays["global_scale"] = xp.asarray([global_scale], dtype=xp.float32, device=device)
+    if packing.program.table is not None:
+        entries = np.asarray(packing.program.table.entries, np.uint32).view(np.int32)
+        arrays["table"] = _as_uint32(xp, _constant(xp, entries, codes))
+    return arrays
+
+
+def unpack_arrays(packing: Packing, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The inverse of :func:`pack_arrays`: codes, and scales, zeros and global_scale where there are some."""
+    xp = _namespace(arrays["weight"])
+    parts: dict[str, Array] = {"codes": _unpack_codes(xp, packing, arrays["weight"])}
+    if packing.scale_dtype is not None:
+        parts["scales"] = _unpack_metadata(xp, packing, arrays["scales"])
+    if packing.zero_dtype is not None:
+        zeros = _unpack_metadata(xp, packing, arrays["zeros"])
+        integer = packing.weight.zero == "integer"
+        parts["zeros"] = _zero_codes(xp, packing, zeros) if integer else zeros
+    if packing.has_global_scale:
+        parts["global_scale"] = float(arrays["global_scale"][0])
+    return parts
+
+
+# -- codes ------------------------------------------------------------------------------------------------------
+
+
+def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
+    tiles, cut = packing.row_tiles, packing.geometry
+    padded = _pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
+    step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
+    places = runs(packing.program)
+    parts = [
+        _pack_tiles(xp, packing, padded[first * TILE_ROWS : (first + step) * TILE_ROWS], places)
+        for first in range(0, tiles, step)
+    ]
+    return _as_uint32(xp, xp.concat(parts, axis=0))
+
+
+def _pack_tiles(xp: Namespace, packing: Packing, codes: Array, places: tuple[Run, ...]) -> Array:
+    """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32 * words]``."""
+    program = packing.program
+    fragment = _fragment(xp, packing, codes)
+    index = fragment + _constant(xp, _table_offsets(program), codes)
+    stored = _lookup(xp, np.asarray(program.relabels, np.int32), index)
+    words: list[Array] = [xp.zeros_like(stored[..., 0]) for _ in range(program.words)]
+    for run in places:
+        bits = (stored[..., run.code] >> run.low) & run.mask
+        words[run.word] = words[run.word] | (bits << run.position)
+    by_word = xp.stack(words, axis=2)
+    flat = xp.reshape(by_word, (*by_word.shape[:2], -1))
+    return xp.take(flat, _constant(xp, packing.word_order, codes), axis=2)
+
+
+def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
+    program, cut = packing.program, packing.geometry
+    step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
+    places = runs(program)
+    inverse = np.argsort(packing.word_order)
+    parts = []
+    for first in range(0, packing.row_tiles, step):
+        flat = _raw(xp, weight[first : first + step, ...])
+        words = xp.take(flat, _constant(xp, inverse, weight), axis=2)
+        words = xp.reshape(words, (*flat.shape[:2], program.words, 32))
+        parts.append(_unpack_tiles(xp, packing, words, places))
+    codes = xp.concat(parts, axis=0)[: packing.n, :]
+    return _drop_groups(xp, packing, codes)
+
+
+def _unpack_tiles(xp: Namespace, packing: Packing, words: Array, places: tuple[Run, ...]) -> Array:
+    """int32 ``[tiles, atoms, words, 32]`` -> codes uint8 ``[16 * tiles, padded_k]``."""
+    program = packing.program
+    stored: list[Array] = [xp.zeros_like(words[:, :, 0, :]) for _ in range(8 * program.steps)]
+    for run in places:
+        # an arithmetic shift brings copies of the sign; the mask takes them off
+        bits = (words[:, :, run.word, :] >> run.position) & run.mask
+        stored[run.code] = stored[run.code] | (bits << run.low)
+    index = xp.stack(stored, axis=3) + _constant(xp, _table_offsets(program), words)
+    restore = np.argsort(np.asarray(program.relabels, np.int32), axis=1)
+    codes = _lookup(xp, restore, index)
+    tiles, atoms = words.shape[:2]
+    split = xp.reshape(codes, (tiles, atoms, 8, 4, program.steps, 2, 2, 2))
+    #       tile atom g t step k_half row_half half -> tile row_half g atom step k_half t half
+    ordered = xp.permute_dims(split, (0, 6, 2, 1, 4, 5, 3, 7))
+    return xp.astype(xp.reshape(ordered, (tiles * TILE_ROWS, -1)), xp.uint8)
+
+
+def _fragment(xp: Namespace, packing: Packing, codes: Array) -> Array:
+    """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32, 8 * steps]``, a lane's codes together."""
+    steps, atoms = packing.program.steps, packing.atoms
+    tiles = codes.shape[0] // TILE_ROWS
+    split = xp.reshape(xp.astype(codes, xp.int32), (tiles, 2, 8, atoms, steps, 2, 4, 2))
+    #       tile row_half g atom step k_half t half -> tile atom g t step k_half row_half half
+    ordered = xp.permute_dims(split, (0, 3, 2, 6, 4, 5, 1, 7))
+    return xp.reshape(ordered, (tiles, atoms, 32, 8 * steps))
+
+
+def _table_offsets(program: DecodeProgram) -> NDArray[np.int32]:
+    """Start of each code's relabelling in the flat table of all relabellings."""
+    slots = [slot for step in program.slots for pair in step for slot in pair]
+    return np.asarray([slot.relabel << program.bits for slot in slots], np.int32)
+
+
+def _pad_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
+    """``[n, k]`` -> ``[n, padded_k]``, every group padded, then the last block."""
+    cut, fill = packing.geometry, packing.pad_code
+    if cut.is_contiguous:
+        return _pad_columns(xp, codes, cut.padded_k, fill)
+    n = codes.shape[0]
+    whole = _pad_columns(xp, codes, cut.groups * cut.group, fill)
+    groups = xp.reshape(whole, (n * cut.groups, cut.group))
+    padded = _pad_columns(xp, groups, cut.padded_group, fill)
+    return _pad_columns(xp, xp.reshape(padded, (n, -1)), cut.padded_k, fill)
+
+
+def _drop_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
+    cut = packing.geometry
+    if cut.is_contiguous:
+        return codes[:, : cut.k]
+    n = codes.shape[0]
+    kept = codes[:, : cut.groups * cut.padded_group]
+    groups = xp.reshape(kept, (n * cut.groups, cut.padded_group))[:, : cut.group]
+    return xp.reshape(groups, (n, -1))[:, : cut.k]
+
+
+# -- metadata ---------------------------------------------------------------------------------------------------
+
+
+def _pack_metadata(xp: Namespace, packing: Packing, values: Array) -> Array:
+    """``[ceil(n / rows), groups]`` -> ``[row_tiles, padded_groups, 16]``, same dtype; padding is all zero bits."""
+    rows = packing.weight.group[0] or packing.n
+    raw = _raw(xp, values)
+    raw = xp.take(raw, _constant(xp, np.arange(packing.n) // rows, values), axis=0)
+    raw = _pad_columns(xp, raw, packing.geometry.padded_groups, 0)
+    raw = _pad_rows(xp, raw, packing.row_tiles * TILE_ROWS, 0)
+    tiled = xp.reshape(raw, (packing.row_tiles, TILE_ROWS, -1))
+    ordered = xp.take(tiled, _constant(xp, METADATA_ROWS, values), axis=1)
+    return _contiguous(xp, xp.permute_dims(ordered, (0, 2, 1))).view(values.dtype)
+
+
+def _unpack_metadata(xp: Namespace, packing: Packing, packed: Array) -> Array:
+    raw = xp.permute_dims(_raw(xp, packed), (0, 2, 1))
+    raw = xp.take(raw, _constant(xp, np.argsort(METADATA_ROWS), packed), axis=1)
+    raw = xp.reshape(raw, (packing.row_tiles * TILE_ROWS, -1))
+    rows = packing.weight.group[0] or packing.n
+    kept = raw[: packing.n : rows, : packing.geometry.groups]
+    return _contiguous(xp, kept).view(packed.dtype)
+
+
+def _zero_values(xp: Namespace, packing: Packing, zeros: Array) -> Array:
+    assert packing.zero_dtype is not None
+    bits = _lookup(xp, packing.zero_bits, xp.astype(zeros, xp.int32))
+    raw = _contiguous(xp, xp.astype(bits, getattr(xp, _RAW[packing.zero_dtype.itemsize])))
+    return raw.view(getattr(xp, packing.zero_dtype.name))
+
+
+def _zero_codes(xp: Namespace, packing: Packing, zeros: Array) -> Array:
+    raw = _raw(xp, zeros)
+    codes = xp.zeros_like(raw)
+    bits = packing.zero_bits
+    for code in reversed(packing.element.number_codes):
+        codes = xp.where(raw == int(bits[code]), xp.full_like(raw, code), codes)
+    return xp.astype(codes, xp.uint8)
+
+
+# -- small tools ------------------------------------------------------------------------------------------------
+
+
+def _namespace(array: Array) -> Namespace:
+    import array_api_compat
+
+    return array_api_compat.array_namespace(array)
+
+
+def _constant(xp: Namespace, values: NDArray[Any], like: Array) -> Array:
+    """A small array on the device of another: indices as int64, the rest as they are."""
+    host = values.astype(np.int64) if values.dtype == np.intp else values
+    return xp.asarray(host.tolist(), dtype=getattr(xp, host.dtype.name), device=like.device)
+
+
+def _lookup(xp: Namespace, table: NDArray[Any], index: Array) -> Array:
+    """``table.ravel()[index]`` as int32."""
+    flat = _constant(xp, table.astype(np.int32).reshape(-1), index)
+    return xp.reshape(xp.take(flat, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
+def _pad_columns(xp: Namespace, array: Array, extent: int, fill: int) -> Array:
+    missing = extent - array.shape[1]
+    if not missing:
+        return array
+    border = xp.full((array.shape[0], missing), fill, dtype=array.dtype, device=array.device)
+    return xp.concat([array, border], axis=1)
+
+
+def _pad_rows(xp: Namespace, array: Array, extent: int, fill: int) -> Array:
+    missing = extent - array.shape[0]
+    if not missing:
+        return array
+    border = xp.full((missing, array.shape[1]), fill, dtype=array.dtype, device=array.device)
+    return xp.concat([array, border], axis=0)
+
+
+def _contiguous(xp: Namespace, array: Array) -> Array:
+    """A copy in row-major order: only such an array can be viewed as another dtype."""
+    return xp.reshape(xp.asarray(array, copy=True), (-1,)).reshape(array.shape)
+
+
+def _raw(xp: Namespace, array: Array) -> Array:
+    """The bits of an array as integers that every library can move."""
+    size = array.dtype.itemsize
+    return _contiguous(xp, array).view(getattr(xp, _RAW[size]))
+
+
+def _as_uint32(xp: Namespace, array: Array) -> Array:
+    return _contiguous(xp, array).view(xp.uint32)
+
+
+def _check(xp: Namespace, packing: Packing, codes: Array, metadata: Mapping[str, Any]) -> None:
+    if tuple(codes.shape) != (packing.n, packing.k):
+        raise PackingError(
+            f"codes are {list(codes.shape)}, the packing is for {[packing.n, packing.k]}",
+            at=packing.weight,
+            hint="weights are [n, k]: output channels first",
+        )
+    wanted = {"scales": packing.scale_dtype, "zeros": packing.zero_dtype}
+    shape = packing.weight.scale_shape(packing.n, packing.k)
+    for name, array in metadata.items():
+        if (wanted[name] is None) != (array is None):
+            what = "missing" if array is None else "not part of the type"
+            raise PackingError(f"{name} are {what}", at=packing.weight)
+        if array is not None and tuple(array.shape) != shape:
+            raise PackingError(
+                f"{name} are {list(array.shape)}, expected {list(shape)}", at=packing.weight
+            )
+    for code in packing.program.undefined:
+        if bool(xp.any(codes == code)):
+            raise PackingError(
+                f"code {code} occurs, which {packing.program.form} cannot carry",
+                at=packing.weight,
+                hint="replace such weights before packing",
+            )
