@@ -8,6 +8,7 @@ step()                                   # only launches: no check, no allocatio
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from ladder.runtime.arrays import ArrayView, Library, library_of, view
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
 from ladder.runtime.driver import Arguments, Driver, Prepared
-from ladder.runtime.launcher import Launcher
+from ladder.runtime.launcher import Launcher, Ready
 from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
 
 EMULATOR = "emulator"
+#: fields of an ArrayView that say where and how an array lies; its owner comes after them
+PLACE = 6
 
 
 class Kernel:
@@ -111,19 +114,34 @@ class Kernel:
             return emulate(self.variants, self._key, (x, packed, bias, out))
         if isinstance(x, np.ndarray):
             return self._from_host((x, packed, bias, out), device)
-        call = check_call(self.variants, self._key, (x, packed, bias, out))
-        self._check_device(call.x, device)
-        if call.m:
-            launcher, ordinal = self.launcher, call.x.ordinal
-            prepared = launcher.prepared(call.number, ordinal, call.m)
-            arguments = launcher.layout(call.number).fill(call.values)
-            prepared(
-                library_of(x).stream(call.x),
-                arguments,
-                pdl="pdl" in call.variant.lowered.launch.attributes and not packed.fresh,
-            )
-            packed.fresh = False
-        return call.out
+        library = library_of(x)
+        x_view = library.view(x)
+        if out is None:
+            op = self.variants[0].plan.op
+            out = library.empty(x, (*x_view.shape[:-1], op.n), op.out.name)
+        bias_place = None if bias is None else view(bias)[:PLACE]
+        place = (id(packed), device, bias_place, view(out)[:PLACE], x_view[:PLACE])
+        known = self.launcher.known()
+        ready = known.get(place)
+        if ready is None or ready.packed() is not packed:
+            call = check_call(self.variants, self._key, (x, packed, bias, out))
+            self._check_device(call.x, device)
+            if not call.m:
+                return out
+            ready = self._ready(call, packed)
+            if call.x.pointer == x_view.pointer:
+                known[place] = ready
+        ready.prepared(library.stream(x_view), ready.arguments, pdl=ready.pdl and not packed.fresh)
+        packed.fresh = False
+        return out
+
+    def _ready(self, call: Call, packed: Packed) -> Ready:
+        return Ready(
+            self.launcher.prepared(call.number, call.x.ordinal, call.m),
+            self.launcher.layout(call.number).fill(call.values),
+            "pdl" in call.variant.lowered.launch.attributes,
+            weakref.ref(packed),
+        )
 
     def bind(
         self, x: Any, packed: Packed, bias: Any = None, out: Any = None, *, pdl: bool = True
@@ -161,7 +179,9 @@ class Kernel:
             return DeviceBuffer.of(driver, ordinal, array) if is_host else array
 
         moved = packed.to(place, driver=driver) if isinstance(packed, Packed) else packed
-        y = self(there(x), moved, None if bias is None else there(bias), None)
+        # both stay referenced until the result is back: the launch holds bare addresses
+        there_x, there_bias = there(x), None if bias is None else there(bias)
+        y = self(there_x, moved, there_bias)
         if out is None:
             return y.numpy()
         _check_host_out(out, y)

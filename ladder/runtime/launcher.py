@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ladder.codegen.toolchain import Cubin, compile_cuda
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.arguments import Variant
-from ladder.runtime.driver import ArgumentLayout, Driver, Prepared, Three, cuda_driver
+from ladder.runtime.driver import ArgumentLayout, Arguments, Driver, Prepared, Three, cuda_driver
+from ladder.runtime.packed import Packed
 
 #: prepared launches that a thread keeps; each is two small structs
 PREPARED = 64
+#: checked calls that a thread remembers
+KNOWN = 256
 
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 
@@ -57,6 +62,18 @@ def compile_arch(arch: str, capability: tuple[int, int]) -> str | None:
     if match is None or match[3] or (int(match[1]), int(match[2])) > capability:
         return None
     return f"sm_{capability[0]}{capability[1]}"
+
+
+class Ready(NamedTuple):
+    """A call that was checked before; it keeps no array alive.
+
+    The same addresses, shapes, strides, types and devices were found in order once, and would be again.
+    """
+
+    prepared: Prepared
+    arguments: Arguments
+    pdl: bool
+    packed: weakref.ref[Packed]
 
 
 class Launcher:
@@ -106,6 +123,15 @@ class Launcher:
                 kept.clear()
             found = kept[index, ordinal, grid] = self.fresh(index, ordinal, m)
         return found
+
+    def known(self) -> dict[object, Ready]:
+        """Return the checked calls that the calling thread remembers, by where their arrays lie; few."""
+        known: dict[object, Ready] | None = getattr(self._local, "known", None)
+        if known is None:
+            known = self._local.known = {}
+        elif len(known) >= KNOWN:
+            known.clear()
+        return known
 
     def fresh(self, index: int, ordinal: int, m: int) -> Prepared:
         """Return a launch like :meth:`prepared` that nobody else holds."""

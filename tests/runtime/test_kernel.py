@@ -361,3 +361,37 @@ def test_threads_do_not_share_a_prepared_launch(kernel, packed, x, torch):
     assert kernel.launcher.prepared(0, 0, 3) is mine
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(kernel.launcher.prepared, 0, 0, 3).result() is not mine
+
+
+def test_a_repeated_call_is_remembered_by_where_its_arrays_lie(
+    kernel, packed, x, torch, driver, reference, monkeypatch
+):
+    import ladder.runtime.kernel as module
+
+    checked = []
+    real = module.check_call
+    monkeypatch.setattr(module, "check_call", lambda *a: checked.append(1) or real(*a))
+    tensor, out = torch.on(x), torch.on(np.zeros((3, 8), np.float32))
+    for factor in (1, 2):
+        tensor.array[...] = x * factor
+        kernel(tensor, packed, out=out)
+        np.testing.assert_allclose(out.array, reference(x * factor), rtol=1e-2)
+    assert len(checked) == 1
+    kernel(tensor[:2], packed, out=out[:2])  # the same addresses, another shape
+    kernel(torch.on(x), packed, out=out)
+    assert len(checked) == 3
+    with pytest.raises(ShapeError):
+        kernel(tensor, packed, out=out[:2])
+
+
+def test_a_remembered_call_keeps_nothing_alive(kernel, weights, x, torch):
+    import gc
+    import weakref
+
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    tensor = torch.on(x)
+    kernel(tensor, packed)
+    kept = weakref.ref(packed), weakref.ref(tensor)
+    del packed, tensor
+    gc.collect()
+    assert [ref() for ref in kept] == [None, None]
