@@ -211,7 +211,7 @@ def _global_scale(wt: GroupedType, scale: ArrayLike | None) -> np.float32 | None
     if np.size(scale) != 1:
         raise ShapeError(f"global_scale is one number, found {list(np.shape(scale))}", at=wt)
     with np.errstate(over="ignore"):
-        single = np.float32(float(np.asarray(scale).astype(np.float64).item()))
+        single: np.float32 = np.float32(float(np.asarray(scale).astype(np.float64).item()))
     if not np.isfinite(single):
         raise TypeDeclarationError(f"global_scale is {scale} and has to be finite", at=wt)
     return single

@@ -131,6 +131,8 @@ def test_a_midpoint_that_float64_cannot_hold_is_not_rounded_the_wrong_way() -> N
     middle = (Fraction(2.0**-60) + 1) / 2  # 0.5 and a bit
     assert Fraction(0.5) < middle < Fraction(math.nextafter(0.5, 1))
     assert wide.encode([0.5, math.nextafter(0.5, 1)]).tolist() == [0, 1]
+    wide = TType("wide", 1, [-(2.0**-60), 1.0])  # now it is 0.5 less a bit, and rounds up to 0.5
+    assert wide.encode([math.nextafter(0.5, 0), 0.5]).tolist() == [0, 1]
 
 
 def test_nibbles_of_int4_round_trip_for_all_256_pairs() -> None:

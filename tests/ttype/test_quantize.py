@@ -132,6 +132,13 @@ def test_zeros_become_zeros_in_every_type(t, scale) -> None:
     assert np.abs(q.dequantize()).max() <= 2.0**-127 * max(t.max, -t.min)
 
 
+@pytest.mark.parametrize("zero", ["integer", "float", "rescaled"])
+def test_groups_of_zeros_do_not_suffer_from_the_rounding_of_the_zero(zero) -> None:
+    t = TType("thirds", 2, [-0.7, 0.1, 0, 0.3])  # -0.7 is no float16
+    q = quantize(np.zeros((2, 5)), t.grouped(4, zero=zero))
+    assert not q.dequantize().any()
+
+
 @pytest.mark.parametrize("zero", ["integer", "float"])
 @pytest.mark.parametrize("name", ["uint4", "int4", "fp4_e2m1", "nf4", "bipolar3"])
 def test_a_weight_of_zero_stays_exactly_zero(name, zero) -> None:
