@@ -1,0 +1,98 @@
+"""Declare a low-bit number format, get a GPU matmul kernel that was proven right.
+
+    import ladder
+
+    wt = ladder.types["int4"].grouped(128, scale="float16", zero="integer")
+    op = ladder.matmul(m=1, n=8192, k=8192, activation="float16", weight=wt)
+    plan = ladder.schedule(op, device="h200")
+    kernel = ladder.compile(plan)
+    y = kernel(x, kernel.pack(ladder.quantize(weights, wt)))
+
+Names are loaded when they are first used: importing the package loads neither TVM nor CUDA, and hardly NumPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ladder.errors import LadderError
+    from ladder.graph import MatMul, matmul
+    from ladder.registry import devices, types
+    from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
+    from ladder.runtime.kernel import Kernel
+    from ladder.runtime.load import load
+    from ladder.runtime.packed import Packed
+    from ladder.scheduler.packing import Packing
+    from ladder.scheduler.plan import Plan
+    from ladder.scheduler.planset import PlanSet
+    from ladder.scheduler.search import schedule
+    from ladder.ttile import Device, load_device
+    from ladder.ttype import ComputeType, GroupedType, Quantized, TType, losslessness, quantize
+
+__all__ = [
+    "ComputeType",
+    "Device",
+    "GroupedType",
+    "Kernel",
+    "LadderError",
+    "MatMul",
+    "Packed",
+    "Packing",
+    "Plan",
+    "PlanSet",
+    "Quantized",
+    "TType",
+    "compile",
+    "devices",
+    "load",
+    "load_device",
+    "losslessness",
+    "matmul",
+    "quantize",
+    "schedule",
+    "types",
+]
+
+#: public name -> (module, name in it)
+_HOMES = {
+    "ComputeType": ("ladder.ttype", "ComputeType"),
+    "Device": ("ladder.ttile", "Device"),
+    "GroupedType": ("ladder.ttype", "GroupedType"),
+    "Kernel": ("ladder.runtime.kernel", "Kernel"),
+    "LadderError": ("ladder.errors", "LadderError"),
+    "MatMul": ("ladder.graph", "MatMul"),
+    "Packed": ("ladder.runtime.packed", "Packed"),
+    "Packing": ("ladder.scheduler.packing", "Packing"),
+    "Plan": ("ladder.scheduler.plan", "Plan"),
+    "PlanSet": ("ladder.scheduler.planset", "PlanSet"),
+    "Quantized": ("ladder.ttype", "Quantized"),
+    "TType": ("ladder.ttype", "TType"),
+    "compile": ("ladder.runtime.build", "compile_plan"),
+    "devices": ("ladder.registry", "devices"),
+    "load": ("ladder.runtime.load", "load"),
+    "load_device": ("ladder.ttile", "load_device"),
+    "losslessness": ("ladder.ttype", "losslessness"),
+    "matmul": ("ladder.graph", "matmul"),
+    "quantize": ("ladder.ttype", "quantize"),
+    "schedule": ("ladder.scheduler.search", "schedule"),
+    "types": ("ladder.registry", "types"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from ladder.runtime.versions import package_version
+
+        return package_version()
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ladder' has no attribute {name!r}")
+    module, inner = _HOMES[name]
+    value = getattr(importlib.import_module(module), inner)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})
