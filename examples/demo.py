@@ -75,3 +75,63 @@ def run_plan(plan: ladder.Plan, q: ladder.Quantized) -> None:
     x = activations(K)
     with step(f"the plan in NumPy, N = K = {K}"):
         report("plan", relative_error(plan.run(x, q), plan.op.reference(x, q)))
+
+
+def build(plan: ladder.Plan) -> ladder.Kernel:
+    """Compile the plan, and write everything that a launch needs to a folder."""
+    with step("the kernel"):
+        kernel = ladder.compile(plan)
+        print(kernel)
+        print(f"   {len(kernel.source.splitlines())} lines of CUDA, compiled by {kernel.toolchain}")
+    with step("the artifact"):
+        for path in sorted(kernel.save(FOLDER).rglob("*")):
+            print(f"   {path} {path.stat().st_size} B")
+    return kernel
+
+
+def run_gpu(kernel: ladder.Kernel, q: ladder.Quantized) -> None:
+    """The kernel on the GPU, at full size."""
+    x = activations(K)
+    with step(f"the kernel on the GPU, N = K = {K}"):
+        packed = kernel.pack(q)
+        print(f"   {q.nbytes / 2**20:.1f} MiB packed to {packed.nbytes / 2**20:.1f} MiB")
+        report("kernel", relative_error(kernel(x, packed), kernel.plan.op.reference(x, q)))
+
+
+def run_slice(plan: ladder.Plan) -> None:
+    """A smaller kernel of the same kind, its instructions executed on the CPU."""
+    op = ladder.matmul(m=TOKENS, n=SLICE_N, k=SLICE_K, activation="float16", weight=plan.op.weight)
+    q, x = ladder.quantize(weights(SLICE_N, SLICE_K), op.weight), activations(SLICE_K)
+    with step(f"the kernel on the CPU, a slice of N = {SLICE_N}, K = {SLICE_K}"):
+        kernel = ladder.compile(ladder.schedule(op, device=plan.device))
+        y = kernel(x, kernel.pack(q), device="emulator")
+        report("kernel", relative_error(y, op.reference(x, q)))
+
+
+def has_gpu(kernel: ladder.Kernel) -> bool:
+    """Whether a GPU can be used; says why where none can."""
+    try:
+        found = kernel.launcher.driver.device_count()
+    except ladder.LadderError as error:
+        print(f"\nno GPU: {error.what}")
+        return False
+    return found > 0
+
+
+def main() -> None:
+    """All of it, in order."""
+    plan = describe()
+    kernel = build(plan)
+    with step(f"weights, N = K = {K}"):
+        q = ladder.quantize(weights(N, K), plan.op.weight)
+        print(f"   {q!r}")
+    if has_gpu(kernel):
+        run_gpu(kernel, q)
+    else:
+        run_plan(plan, q)
+        run_slice(plan)
+    print("\nright.")
+
+
+if __name__ == "__main__":
+    main()

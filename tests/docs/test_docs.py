@@ -6,6 +6,8 @@ import contextlib
 import importlib.util
 import io
 import re
+import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +77,8 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
         pytest.skip("the compile extra is not installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
-    scope: dict[str, object] = {"__name__": "__main__"}
+    module = types.ModuleType("page")  # dataclasses look their module up
+    monkeypatch.setitem(sys.modules, "page", module)
     allowed = NEEDS[: NEEDS.index(need) + 1]
     printed = None
     for block in blocks(page):
@@ -85,7 +88,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
         elif "run" in block.info and block.need in allowed:
             code = compile("\n" * (block.line - 1) + block.body, str(page), "exec")
             with contextlib.redirect_stdout(io.StringIO()) as out:
-                exec(code, scope)
+                exec(code, module.__dict__)
             printed = out.getvalue()
         else:
             printed = None
