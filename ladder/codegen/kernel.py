@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from ladder.errors import ArtifactError, LaunchError
 
 #: what a buffer argument of a kernel stands for
-BUFFER_ROLES = ("x", "weight", "scales", "zeros", "global_scale", "bias", "y")
+BUFFER_ROLES = ("x", "weight", "scales", "zeros", "global_scale", "table", "bias", "y")
 #: what a scalar argument stands for: the rows of x, and strides in elements
 SCALAR_ROLES = ("m", "x_stride_m", "x_stride_k", "y_stride_m")
 SCALAR_DTYPES = ("int32", "int64")

@@ -26,7 +26,7 @@ typedef long int64_t; typedef unsigned long uint64_t;
 _TRAITS = """\
 #pragma once
 namespace cuda { namespace std {
-template <bool V> struct bool_constant { static constexpr bool value = V; };
+template <bool V> struct bool_constant { enum : bool { value = V }; };
 template <class A, class B> struct is_same : bool_constant<false> {};
 template <class A> struct is_same<A, A> : bool_constant<true> {};
 template <class A, class B> inline constexpr bool is_same_v = is_same<A, B>::value;

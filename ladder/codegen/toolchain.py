@@ -17,7 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -60,8 +60,8 @@ class Cubin:
         compiler: name and version, as :meth:`Toolchain.__str__` writes it.
     """
 
-    code: bytes
-    log: str
+    code: bytes = field(repr=False)
+    log: str = field(repr=False)
     registers: int
     spill_bytes: int
     stack_bytes: int

@@ -82,6 +82,22 @@ class Kernel:
         """Invert :meth:`pack`, wherever the arrays lie."""
         return self.packing.unpack(packed.numpy())
 
+    def pack_arrays(self, codes: Any, **metadata: Any) -> Packed:
+        """Pack codes ``[n, k]`` of torch, CuPy or another library where they lie.
+
+        Args:
+            codes: uint8, on any device.
+            metadata: ``scales``, ``zeros`` and ``global_scale`` as the weight type has them, beside the codes.
+
+        Raises:
+            PackingError: an array has another shape or type than the packing takes.
+        """
+        return Packed(self.packing, self.packing.pack_arrays(codes, **metadata))
+
+    def unpack_arrays(self, packed: Packed) -> dict[str, Any]:
+        """Invert :meth:`pack_arrays`: the parts by name, where the packed arrays lie."""
+        return dict(self.packing.unpack_arrays(packed))
+
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def __call__(

@@ -53,6 +53,12 @@ class PackingLike(Protocol):
     def unpack(self, arrays: Mapping[str, Any]) -> Any:
         """Invert :meth:`pack`."""
 
+    def pack_arrays(self, codes: Any, **metadata: Any) -> Mapping[str, Any]:
+        """Pack like :meth:`pack`, with the library of the arrays, where they lie."""
+
+    def unpack_arrays(self, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Invert :meth:`pack_arrays`."""
+
     def shapes(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         """Return (shape, dtype name) of every packed array."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from ladder.errors import EmulationError, LaunchError, PackingError, ShapeError
 from ladder.runtime.driver import cuda_driver
+from ladder.runtime.kernel import Kernel
 
 
 @pytest.fixture
@@ -395,3 +396,25 @@ def test_a_remembered_call_keeps_nothing_alive(kernel, weights, x, torch):
     del packed, tensor
     gc.collect()
     assert [ref() for ref in kept] == [None, None]
+
+
+def test_arrays_are_packed_and_unpacked_where_they_lie():
+    """The real packing, with arrays of a library that is not asked to be NumPy."""
+    from ladder.graph.matmul import matmul
+    from ladder.registry import types
+    from ladder.runtime.packed import Packed
+    from ladder.scheduler.packing import choose_packing
+    from ladder.ttype import quantize
+
+    weight = types["int4"].grouped(32, scale="float16", zero="integer")
+    op = matmul(1, 32, 64, activation="float16", weight=weight)
+    packing = choose_packing(op, frozenset())
+    q = quantize(np.random.default_rng(0).standard_normal((32, 64)), weight)
+    kernel = object.__new__(Kernel)
+    kernel.packing = packing
+    packed = kernel.pack_arrays(q.codes, scales=q.scales, zeros=q.zeros)
+    assert packed == Packed(packing, packing.pack(q)) == kernel.pack(q)
+    parts = kernel.unpack_arrays(packed)
+    np.testing.assert_array_equal(parts["codes"], q.codes)
+    np.testing.assert_array_equal(parts["zeros"], q.zeros)
+    assert kernel.unpack(packed) == q
