@@ -54,36 +54,44 @@ def compile_plan(
     """
     settings = settings or Settings.read()
     toolchain = _toolchain(settings)
-    name = NO_TOOLCHAIN if toolchain is None else str(toolchain)
-    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
-    arch = plans[0].device.arch
-    options = () if toolchain is None else toolchain.command(arch)
-    key = CacheKey.of(as_json(plan.to_json()), arch, name, options)
-    cache = cache or default_cache(settings)
-
-    def build() -> Artifact:
-        lowered = [(one, (lower or _lower)(one)) for one in plans]
-        return Artifact(
-            parts=tuple(_part(one, kernel, toolchain) for one, kernel in lowered),
-            plan=as_json(plan.to_json()),
-            packing=as_json(plan.packing.to_json()),
-            packing_version=plan.packing.version,
-            toolchain=name,
-        )
-
     if toolchain is None:
         warnings.warn(
             f"no CUDA compiler: the kernel holds its text only; {INSTALL}",
             RuntimeWarning,
             stacklevel=2,
         )
-    artifact = cache.get_or_build(key, build)
+    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
+    artifact = (cache or default_cache(settings)).get_or_build(
+        _key(plan, plans[0].device.arch, toolchain),
+        lambda: _build(plan, plans, lower or _lower, toolchain),
+    )
     by_json = {canonical(as_json(one.to_json())): one for one in (plan, *plans)}
     return kernel_of(
         artifact,
         driver=driver,
         read_plan=lambda data: by_json[canonical(data)],
         read_packing=lambda _: plan.packing,
+    )
+
+
+def _key(plan: Any, arch: str, toolchain: Toolchain | None) -> CacheKey:
+    options = () if toolchain is None else toolchain.command(arch)
+    return CacheKey.of(as_json(plan.to_json()), arch, _name(toolchain), options)
+
+
+def _name(toolchain: Toolchain | None) -> str:
+    return NO_TOOLCHAIN if toolchain is None else str(toolchain)
+
+
+def _build(
+    plan: Any, plans: tuple[Any, ...], lower: Lower, toolchain: Toolchain | None
+) -> Artifact:
+    return Artifact(
+        parts=tuple(_part(one, lower(one), toolchain) for one in plans),
+        plan=as_json(plan.to_json()),
+        packing=as_json(plan.packing.to_json()),
+        packing_version=plan.packing.version,
+        toolchain=_name(toolchain),
     )
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import LaunchError
+from ladder.runtime.argument_block import Arguments
 from ladder.runtime.arguments import Call, PlanLike, Variant, check_call
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
-from ladder.runtime.driver import Arguments, Driver, Prepared
+from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.launcher import Launcher, Ready
 from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
 
@@ -130,6 +131,12 @@ class Kernel:
             return emulate(self.variants, self._key, (x, packed, bias, out))
         if isinstance(x, np.ndarray):
             return self._from_host((x, packed, bias, out), device)
+        return self._on_device(x, packed, bias, out, device)
+
+    def _on_device(
+        self, x: Any, packed: Packed, bias: Any, out: Any, device: str | int | None
+    ) -> Any:
+        """Launch on the arrays' device; a call over arrays that lie as before is not checked again."""
         library = library_of(x)
         x_view = library.view(x)
         if out is None:

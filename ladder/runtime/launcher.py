@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from ladder.codegen.toolchain import Cubin, compile_cuda
 from ladder.errors import LaunchError, ToolchainError
+from ladder.runtime.argument_block import ArgumentLayout, Arguments
 from ladder.runtime.arguments import Variant
-from ladder.runtime.driver import ArgumentLayout, Arguments, Driver, Prepared, Three, cuda_driver
+from ladder.runtime.driver import Driver, Prepared, Three, cuda_driver
 from ladder.runtime.packed import Packed
 
 #: prepared launches that a thread keeps; each is two small structs

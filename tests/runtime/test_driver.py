@@ -13,7 +13,8 @@ import pytest
 
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError
-from ladder.runtime.driver import ArgumentLayout, check_grid
+from ladder.runtime.argument_block import ArgumentLayout
+from ladder.runtime.driver import check_grid
 
 STUB = Path(__file__).parent / "stub" / "libcuda.c"
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,8 @@ PARAMETERS = (
     Parameter("b", "buffer", "float16", "y"),
 )
 PRELUDE = """
-from ladder.runtime.driver import ArgumentLayout, cuda_driver, driver_version
+from ladder.runtime.argument_block import ArgumentLayout
+from ladder.runtime.driver import cuda_driver, driver_version
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError
 driver = cuda_driver()
