@@ -61,7 +61,7 @@ def shared_read(warp: Warp, lanes: Array, address: Array, width: int, site: Site
     if block.shadow is not None:
         block.shadow.read(warp.index, site, address, lanes, width)
     else:
-        _inside(block.end, address, width, site, warp, lanes)
+        _inside(address, width, site, warp, lanes)
 
 
 def shared_write(warp: Warp, lanes: Array, address: Array, width: int, site: Site) -> None:
@@ -71,16 +71,17 @@ def shared_write(warp: Warp, lanes: Array, address: Array, width: int, site: Sit
     if block.shadow is not None:
         block.shadow.write(warp.index, site, address, lanes, width)
     else:
-        _inside(block.end, address, width, site, warp, lanes)
+        _inside(address, width, site, warp, lanes)
 
 
-def _inside(end: int, address: Array, width: int, site: Site, warp: Warp, lanes: Array) -> None:
-    wrong = (address < 0) | (address + width > end)
+def _inside(address: Array, width: int, site: Site, warp: Warp, lanes: Array) -> None:
+    block = warp.block
+    wrong = (address < block.first) | (address + width > block.end)
     if np.count_nonzero(wrong):
         at = int(np.flatnonzero(wrong)[0])
         raise Fault(
             f"bounds: lane {int(lanes[at])} of warp {warp.index} touches shared byte "
-            f"{int(address[at])} of {end}",
+            f"{int(address[at])} of {block.end}",
             at=site,
             hint="check the index against the allocation's size",
         )

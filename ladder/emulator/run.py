@@ -69,7 +69,8 @@ def run(  # noqa: PLR0913  a launch has this many parts
         raise Fault(f"arguments: schedule {schedule!r}", hint=f"one of {', '.join(SCHEDULES)}")
     if not isinstance(listing, Translation):
         listing = translate(listing, Options(detect=detect, counters=counters))
-    threads = block if isinstance(block, int) else block[0] * block[1] * block[2]
+    shape = (block, 1, 1) if isinstance(block, int) else block
+    threads = shape[0] * shape[1] * shape[2]
     taken = sum(a.nbytes for a in listing.allocations)
     if shared_bytes is not None and shared_bytes < taken:
         raise Fault(
@@ -83,7 +84,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
     runs = [0] * len(listing.histograms)
     with np.errstate(all="ignore"):
         for number, place in enumerate(np.ndindex(grid[::-1])):
-            cta = _cta(listing, threads, seed + number, schedule, detect=detect, counters=counted)
+            cta = _cta(listing, shape, seed + number, schedule, detect=detect, counters=counted)
             z, y, x = place
             launch = Launch(values, x, y, z)
             run_block(cta, lambda warp, launch=launch: listing.function(warp, launch, runs))  # type: ignore[misc]
@@ -103,7 +104,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
 
 def _cta(
     kernel: Translation,
-    threads: int,
+    threads: tuple[int, int, int],
     seed: int,
     schedule: str,
     *,

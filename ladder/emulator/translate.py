@@ -28,7 +28,7 @@ from ladder.emulator.program import DTYPES, Json, Program
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_scope import Options, Scope, Value
 from ladder.emulator.translate_stmt import statement
-from ladder.emulator.warp import Allocation, Steps, Warp
+from ladder.emulator.warp import LANES, Allocation, Steps, Warp
 
 FORMS = {**translate_expr.FORMS, **translate_call.FORMS}
 
@@ -121,6 +121,8 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
     while True:
         scope = Scope(program, options, tracked, FORMS, translate_special.SPECIAL)
         parameters = _parameters(scope)
+        if _threads(program.body) % LANES:
+            scope.mask = scope.temp("W.start", "m")
         statement(scope, program.body)
         scope.flush_counts()
         if scope.doubtful <= tracked:
@@ -139,6 +141,16 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
         scope.extents,
         tuple(scope.histograms),
     )
+
+
+def _threads(node: Json) -> int:
+    """Threads of a CTA by the kernel's launch extents."""
+    if not isinstance(node, list) or not node:
+        return 1
+    if node[0] == "launch":
+        extent = node[3] if node[1].startswith("threadIdx") and isinstance(node[3], int) else 1
+        return extent * _threads(node[4])
+    return max((_threads(child) for child in node[1:]), default=1)
 
 
 def _parameters(scope: Scope) -> tuple[Parameter, ...]:

@@ -81,7 +81,7 @@ class Block:
 
     def __init__(
         self,
-        threads: int,
+        threads: tuple[int, int, int],
         allocations: tuple[Allocation, ...],
         *,
         granule: int,
@@ -90,8 +90,10 @@ class Block:
         policy: str,
         counters: Counters | None,
     ) -> None:
-        self.threads = threads
+        self.shape = threads
+        self.threads = threads[0] * threads[1] * threads[2]
         self.allocations = allocations
+        self.first = min((a.base for a in allocations), default=0)
         self.end = max((a.base + a.nbytes for a in allocations), default=0)
         size = (self.end + 1024) // 16 * 16
         self.smem = np.full(size, 0xBA, np.uint8)
@@ -102,7 +104,7 @@ class Block:
         self.mbarriers: dict[int, Any] = {}
         self.progress = 0
         self.steps = 0
-        count = (threads + LANES - 1) // LANES
+        count = (self.threads + LANES - 1) // LANES
         self.shadow = self._shadow(granule, count) if detect else None
         self.warps = [Warp(self, index) for index in range(count)]
 
@@ -139,7 +141,10 @@ class Warp:
         self.index = index
         self.lanes = np.arange(LANES)
         self.thread = (self.lanes + index * LANES).astype(np.int32)
-        self.thread_x = self.thread
+        x, y, _ = block.shape
+        self.thread_x = self.thread % np.int32(x)
+        self.thread_y = self.thread // np.int32(x) % np.int32(y)
+        self.thread_z = self.thread // np.int32(x * y)
         #: lanes beyond the block's last thread never run
         self.start: Mask = None
         if (index + 1) * LANES > block.threads:
