@@ -203,7 +203,12 @@ def registers_fit(plan: Plan) -> Iterator[Problem]:
 
 
 #: rules that the others rest on: later ones read sizes that make sense only where these hold
-FIRST: tuple[Rule, ...] = (tiling_is_positive, decisions_are_known, packing_is_the_operators)
+FIRST: tuple[Rule, ...] = (
+    tiling_is_positive,
+    decisions_are_known,
+    packing_is_the_operators,
+    epilogue_is_whole,
+)
 
 RULES: tuple[Rule, ...] = (
     device_has_what_is_used,
@@ -212,7 +217,6 @@ RULES: tuple[Rule, ...] = (
     vector_access_is_aligned,
     zeros_are_exact,
     m_range_is_covered,
-    epilogue_is_whole,
     shared_memory_fits,
     registers_fit,
 )

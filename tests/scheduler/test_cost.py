@@ -1,0 +1,132 @@
+"""The cost model: its arithmetic by hand, and which way it moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ladder.graph.matmul import matmul
+from ladder.registry import devices, types
+from ladder.scheduler import Plan, Tiling, choose_packing, default_epilogue, estimate
+from ladder.scheduler.cost import OVERLAP, Bound, work
+
+H200 = devices["h200"]
+W4 = types["int4"].grouped(128, zero="integer")
+
+
+def a_plan(
+    m=None, n=8192, k=8192, family="ring", tiling=Tiling(1, 4, 2, 2, 8), **decisions
+) -> Plan:
+    op = matmul(m, n, k, activation="float16", weight=decisions.pop("weight", W4))
+    packing = choose_packing(op, H200.features)
+    defaults = {"depth": 3, "epilogue": default_epilogue(op, packing), "m_range": (0, m)}
+    return Plan(op, H200, packing, family, tiling, **{**defaults, **decisions})
+
+
+def bound(cost, name: str) -> Bound:
+    return next(b for b in cost.bounds if b.name == name)
+
+
+def test_tensor_ceiling_is_the_operators_work_on_the_busiest_sm():
+    cost = estimate(a_plan(zero="register"), m=4096)
+    ctas = (8192 // 128) * (4096 // 128)
+    assert cost.ctas == ctas == 2048
+    per_cta = 2 * 128 * 128 * 8192
+    assert bound(cost, "P tensor").amount == -(-ctas // 132) * per_cta
+    assert bound(cost, "P tensor").per_us == pytest.approx(575e12 / 132 / 1e6)
+
+
+def test_sums_of_activations_cost_one_product_for_each_row_tiles():
+    plain, sums = (work(a_plan(zero=zero)).products for zero in ("register", "sums"))
+    assert sums == plain * (1 + 1 / 2)  # two row tiles a warp share one product of ones
+    wide = Tiling(1, 2, 4, 4, 4)
+    assert work(a_plan(tiling=wide, zero="sums")).products == plain * (1 + 1 / 4)
+
+
+def test_decode_is_repeated_for_every_warp_along_the_tokens_unless_it_goes_through_shared_memory():
+    def grows(convert: str) -> float:
+        one, two = (
+            work(a_plan(tiling=Tiling(1, 4, m, 2, 4), convert=convert, zero="sums")).alu
+            for m in (1, 2)
+        )
+        return two - one
+
+    # scales are read by every warp in both placements; the decode of the tile is what differs
+    decode = 128 * 8192 / 8 * a_plan().packing.program.pipes()["alu"]
+    assert decode > 0
+    assert grows("register") - grows("shared") == pytest.approx(decode)
+
+
+def test_dram_ceiling_is_bytes_over_bandwidth():
+    plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
+    cost = estimate(plan)
+    nbytes = plan.packing.nbytes + 8192 * 2 + 8192 * 2
+    assert bound(cost, "BW dram").amount == nbytes
+    assert bound(cost, "BW dram").us == pytest.approx(nbytes / 4.65e12 * 1e6)
+
+
+def test_littles_law_asks_for_bytes_in_flight():
+    shallow, deep = (
+        estimate(a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1), depth=d))
+        for d in (2, 4)
+    )
+    assert deep.in_flight == 5 * shallow.in_flight  # half a slot is late: 2.5 slots against 0.5
+    ratio = bound(shallow, "in flight").us / bound(deep, "in flight").us
+    assert ratio == pytest.approx(5, rel=1e-6)
+    assert deep.us < shallow.us
+
+
+def test_weights_are_read_again_where_l2_cannot_keep_them():
+    small, large = a_plan(n=8192), a_plan(n=65536)
+    assert bound(estimate(small, m=4096), "BW dram").amount < 2 * small.packing.nbytes + 2e8
+    assert bound(estimate(large, m=4096), "BW dram").amount > 30 * large.packing.nbytes
+
+
+def test_waves_round_up_and_each_refills():
+    plan = a_plan()
+    one, two = estimate(plan, m=128), estimate(plan, m=384)
+    assert (one.ctas, one.waves, one.refill_us) == (64, 1, 0)
+    assert (two.ctas, two.waves) == (192, 2)
+    assert two.refill_us == pytest.approx(H200.cost.dram_latency_us / two.resident)
+
+
+def test_estimate_is_the_sum_of_its_parts():
+    cost = estimate(a_plan(), m=512)
+    assert cost.us == pytest.approx(cost.launch_us + cost.ramp_us + cost.work_us + cost.refill_us)
+    norm = sum(b.us**OVERLAP for b in cost.bounds) ** (1 / OVERLAP)
+    assert cost.work_us == pytest.approx(norm)
+    assert cost.work_us >= cost.limit.us
+
+
+def test_more_tokens_never_cost_less():
+    times = [estimate(a_plan(), m=m).us for m in (1, 64, 128, 129, 512, 4096)]
+    assert times == sorted(times)
+
+
+def test_programmatic_launch_saves_the_ramp():
+    plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
+    saved = estimate(plan).us - estimate(replace(plan, launch="pdl")).us
+    assert saved == pytest.approx(H200.cost.ramp_us - H200.cost.pdl_ramp_us)
+
+
+def test_uneven_k_slices_wait_for_the_longest():
+    even, odd = (
+        work(a_plan(k=k, tiling=Tiling(4, 2, 1, 2, 2), zero="sums")).products
+        for k in (8 * 128, 9 * 128)
+    )
+    assert odd == even * 12 / 8
+
+
+def test_m_defaults_to_the_operators_then_to_the_most_of_the_range():
+    assert estimate(a_plan(m=5)).m == 5
+    assert estimate(a_plan(m_range=(17, 64))).m == 64
+    assert estimate(a_plan()).m == 4096
+    assert estimate(a_plan(m=0)).m == 1
+
+
+def test_printed_arithmetic_holds_all_ceilings():
+    text = str(estimate(a_plan(), m=512))
+    for name in ("P tensor", "P_D alu", "P_D fma", "P_D lsu", "P_D issue", "BW shared", "BW l2"):
+        assert name in text
+    assert "us at M=512 = launch" in text

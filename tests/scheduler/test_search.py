@@ -1,0 +1,165 @@
+"""The choice: always some legal plan, the expected ones where they are known, in under a second."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ladder.errors import DeviceError, LosslessError, ScheduleError
+from ladder.graph.matmul import matmul
+from ladder.registry import devices, types
+from ladder.scheduler import Plan, PlanSet, Tiling, check, choose_packing, rank, schedule
+from ladder.scheduler.search import ROOM
+
+INT4 = types["int4"]
+W4 = INT4.grouped(128, zero="integer")
+H200 = devices["h200"]
+
+
+def plan_for(m, n, k, weight=W4, **fixed) -> Plan:
+    plan = schedule(matmul(m, n, k, activation="float16", weight=weight), **fixed)
+    assert isinstance(plan, Plan)
+    assert check(plan) == ()
+    return plan
+
+
+@pytest.mark.parametrize("m", [1, 8])
+@pytest.mark.parametrize("n, k", [(8192, 8192), (8192, 28672)])
+def test_single_tokens_get_one_wave_of_two_ctas_an_sm(m, n, k):
+    plan = plan_for(m, n, k)
+    tiling, cost = plan.tiling, plan.cost()
+    assert (plan.family, tiling.warps_k, tiling.row_tiles, tiling.token_tiles) == (
+        "skinny",
+        8,
+        2,
+        1,
+    )
+    assert (cost.ctas, cost.resident, cost.waves) == (256, 2, 1)
+    assert cost.limit.name == "BW dram"
+
+
+def test_sixteen_tokens_get_two_token_tiles():
+    tiling = plan_for(16, 8192, 8192).tiling
+    assert (tiling.row_tiles, tiling.token_tiles, tiling.tokens) == (4, 2, 16)
+
+
+@pytest.mark.parametrize("m", [32, 64])
+def test_more_tokens_get_the_ring(m):
+    plan = plan_for(m, 8192, 8192)
+    assert plan.family == "ring"
+    assert plan.tiling.tokens <= 64
+    assert plan.cost().ctas >= 120
+
+
+@pytest.mark.parametrize("m", [1024, 4096])
+def test_many_tokens_get_the_largest_tile_with_eight_warps(m):
+    tiling = plan_for(m, 8192, 8192).tiling
+    assert (tiling.channels, tiling.tokens, tiling.threads) == (128, 128, 256)
+    assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (4, 2, 2, 8)
+
+
+def test_small_matrices_get_smaller_tiles_to_fill_the_machine():
+    assert plan_for(256, 1024, 8192).cost().ctas >= 100
+
+
+@pytest.mark.parametrize("name", ["h200", "h100", "a100", "rtx3090", "rtx4090", "orin"])
+def test_every_shipped_device_gets_plans(name):
+    for m in (1, 16, 256):
+        plan = schedule(matmul(m, 4096, 4096, activation="float16", weight=W4), name)
+        assert check(plan) == ()
+        assert plan.device.name == name
+
+
+@pytest.mark.parametrize("m", [0, 1, 5, 17, 300])
+@pytest.mark.parametrize("n", [1, 33])
+@pytest.mark.parametrize("k", [1, 7, 96, 4304])
+@pytest.mark.parametrize("group", ["tensor", 1, 3, 16, 100, 512, (7, 48)])
+def test_some_plan_for_every_shape_and_group(m, n, k, group):
+    """C42: the chooser always returns some correct kernel."""
+    plan_for(m, n, k, INT4.grouped(group))
+
+
+def test_some_plan_for_every_k_and_n_up_to_300():
+    """C42, the sweep: with one arrangement fixed, so that it is legal for all of them."""
+    fixed = {"family": "ring", "tiling": Tiling(1, 2, 1, 1, 2), "depth": 2}
+    for k in range(1, 301):
+        n = k * 37 % 300 + 1
+        weight = INT4.grouped((16, 32, 128)[k % 3], zero="integer")
+        plan = plan_for(1, n, k, weight, **fixed)
+        vector = k % 8 == 0 and plan.packing.geometry.is_contiguous
+        assert plan.access == ("vector" if vector else "scalar")
+
+
+def test_answer_in_under_a_second_for_any_m():
+    schedule(matmul(1, 256, 256, activation="float16", weight=INT4))  # imports
+    op = matmul(None, 8192, 8192, activation="float16", weight=W4)
+    begin = time.perf_counter()
+    schedule(op)
+    assert time.perf_counter() - begin < 1.0
+
+
+def test_equal_operators_get_equal_plans():
+    one, other = plan_for(4, 1024, 1024), plan_for(4, 1024, 1024)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert str(one) == str(other)
+
+
+def test_fixed_decisions_are_kept():
+    tiling = Tiling(2, 2, 1, 1, 2)
+    plan = plan_for(
+        4, 1024, 1024, family="ring", tiling=tiling, depth=3, access="scalar", launch="pdl"
+    )
+    assert (plan.family, plan.tiling, plan.depth) == ("ring", tiling, 3)
+    assert (plan.access, plan.launch) == ("scalar", "pdl")
+    assert plan_for(4, 1024, 1024, placement="shared").convert == "shared"
+    packing = choose_packing(matmul(4, 64, 64, activation="float16", weight=INT4), frozenset())
+    assert plan_for(4, 64, 64, INT4, packing=packing).packing is packing
+
+
+def test_rank_orders_by_time_and_keeps_reasons():
+    op = matmul(1, 8192, 8192, activation="float16", weight=W4)
+    ranking = rank(op, H200, choose_packing(op, H200.features), (1, 1))
+    times = [cost.us for _, cost in ranking.ranked[1:]]
+    assert times == sorted(times)
+    assert ranking.ranked[0][1].us <= times[0] * (1 + ROOM)
+    assert ranking.rejected
+    assert all("shared" in r.reason or "registers" in r.reason for r in ranking.rejected)
+
+
+@pytest.mark.parametrize("placement", ["offline", "global", "source", "moon"])
+def test_placements_that_one_kernel_cannot_have(placement):
+    with pytest.raises(ScheduleError, match="convert cannot be placed"):
+        plan_for(1, 64, 64, placement=placement)
+
+
+def test_unknown_decision():
+    with pytest.raises(ScheduleError) as caught:
+        plan_for(1, 64, 64, stages=3)
+    assert caught.value.what == "a plan has no decision stages to fix"
+    assert "depth" in caught.value.hint
+
+
+def test_contradicting_decisions_say_which_rules_they_break():
+    with pytest.raises(ScheduleError) as caught:
+        plan_for(1, 64, 64, family="skinny", tiling=Tiling(1, 2, 1, 1, 1))
+    assert "skinny rings belong to one warp" in caught.value.what
+
+
+def test_values_that_may_overflow_are_refused():
+    with pytest.raises(LosslessError) as caught:
+        plan_for(1, 64, 64, types["e8m0"])
+    assert "e8m0 does not fit float16: may overflow" in caught.value.what
+    assert "bfloat16" in caught.value.hint
+
+
+def test_unknown_device():
+    with pytest.raises(DeviceError, match="unknown device"):
+        schedule(matmul(1, 64, 64, activation="float16", weight=INT4), "h2000")
+
+
+def test_operator_for_any_m_gets_a_set_and_a_range_can_be_fixed():
+    op = matmul(None, 512, 512, activation="float16", weight=INT4)
+    assert isinstance(schedule(op), PlanSet)
+    assert [p.m_range for p in schedule(op, m_range=(0, 4))] == [(0, 4)]

@@ -1,0 +1,138 @@
+"""Each rule of a plan, broken once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ladder.errors import PlanError
+from ladder.graph.matmul import matmul
+from ladder.registry import devices, types
+from ladder.scheduler import Plan, Tiling, check, choose_packing, schedule, verify
+from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.stage import AddBias
+from ladder.scheduler.verify import FIRST, RULES
+
+H200 = devices["h200"]
+INT4 = types["int4"]
+
+
+def a_plan(m=1, n=512, k=1024, weight=INT4.grouped(128, zero="integer"), **decisions) -> Plan:
+    activation = decisions.pop("activation", "float16")
+    op = matmul(m, n, k, activation=activation, weight=weight)
+    plan = schedule(op)
+    assert isinstance(plan, Plan)
+    return replace(plan, **decisions)
+
+
+@pytest.mark.parametrize(
+    "decisions, words",
+    [
+        ({"tiling": Tiling(0, 1, 1, 1, 1)}, "a tiling holds integers >= 1, not [0, 1, 1, 1, 1]"),
+        ({"tiling": Tiling(1, 1, 1, 1.0, 1)}, "a tiling holds integers >= 1"),
+        ({"family": "wide"}, "family = 'wide' is not offered"),
+        ({"convert": "global"}, "convert = 'global' is not offered"),
+        ({"zero": "nowhere"}, "zero = 'nowhere' is not offered"),
+        ({"access": "fast"}, "access = 'fast' is not offered"),
+        ({"launch": "later"}, "launch = 'later' is not offered"),
+        ({"depth": 1}, "a ring of 1 slots cannot load ahead"),
+        ({"family": "ring", "tiling": Tiling(8, 4, 2, 1, 1)}, "2048 threads > 1024 of a block"),
+        ({"family": "skinny", "tiling": Tiling(4, 2, 1, 1, 1)}, "skinny rings belong to one warp"),
+        ({"family": "skinny", "tiling": Tiling(4, 1, 1, 1, 3)}, "skinny takes at most 16 tokens"),
+        (
+            {"family": "ring", "tiling": Tiling(16, 2, 1, 1, 1), "depth": 2},
+            "16 K slices of several",
+        ),
+        ({"m_range": (5, 3)}, "M from 5 to 3 is no range"),
+        ({"m_range": (-1, 3)}, "M from -1 to 3 is no range"),
+        ({"m_range": (2, 8)}, "M = 1 of the operator is outside 2 .. 8"),
+        ({"family": "skinny", "m_range": (0, 9)}, "skinny covers M with one CTA of 8 tokens"),
+        ({"family": "skinny", "m_range": (0, None)}, "skinny covers M with one CTA of 8 tokens"),
+        ({"epilogue": (AddBias,)}, "is no epilogue stage"),
+        ({"tiling": Tiling(8, 1, 1, 4, 1), "depth": 20}, "shared "),
+        (
+            {"family": "ring", "tiling": Tiling(1, 4, 2, 4, 8), "depth": 2},
+            "registers a thread > 255",
+        ),
+        ({"family": "ring", "tiling": Tiling(2, 4, 2, 2, 8), "depth": 2}, "128 of 512 threads"),
+    ],
+)
+def test_broken_rule_is_named(decisions, words):
+    plan = a_plan(**decisions)
+    assert any(words in text for text in check(plan)), check(plan)
+    with pytest.raises(PlanError) as caught:
+        verify(plan)
+    assert words in caught.value.what
+    assert caught.value.at == plan.title
+
+
+def test_vector_access_needs_k_in_pieces_and_groups_without_padding():
+    plan = a_plan(k=1001)
+    assert plan.access == "scalar"
+    assert "multiple of 8, not 1001" in check(replace(plan, access="vector"))[0]
+    plan = a_plan(k=1000, weight=INT4.grouped(40))
+    assert plan.access == "scalar"
+    assert "40 is padded to 64" in check(replace(plan, access="vector"))[0]
+
+
+def test_packing_of_another_operator_or_type():
+    plan = a_plan()
+    other = choose_packing(matmul(1, 256, 1024, activation="float16", weight=INT4), H200.features)
+    assert "the packing holds int4[256, 1024]" in check(replace(plan, packing=other))[0]
+    bfloat = matmul(1, 512, 1024, activation="bfloat16", weight=plan.op.weight)
+    wrong = replace(plan, packing=choose_packing(bfloat, H200.features))
+    assert "weights decode to bfloat16, activations are float16" in check(wrong)[0]
+
+
+def test_device_without_the_instruction_or_a_feature():
+    plan = a_plan()
+    less = tuple(i for i in H200.instruction_set if i.name != "mma.m16n8k16.float16")
+    assert check(replace(plan, device=H200.with_(instruction_set=less))) == (
+        "h200 has no instruction mma.m16n8k16.float16 (choose another activation type)",
+    )
+    a100 = devices["a100"]
+    assert "a100 lacks pdl" in check(replace(plan, device=a100, launch="pdl"))[0]
+    kept = tuple(i for i in a100.instruction_set if "cp.async" not in i.needs)
+    old = a100.with_(features=a100.features - {"cp.async"}, instruction_set=kept)
+    assert any("lacks cp.async" in text for text in check(replace(plan, device=old)))
+
+
+def test_epilogue_holds_what_the_operator_asks_for_once():
+    op = matmul(1, 64, 64, activation="float16", weight="nvfp4", bias=True)
+    plan = schedule(op)
+    assert [step.name for step in plan.epilogue] == ["global scale", "bias"]
+    assert "the epilogue holds bias 0 times" in check(replace(plan, epilogue=plan.epilogue[:1]))[0]
+    twice = (*default_epilogue(op, plan.packing), AddBias())
+    assert "the epilogue holds bias 2 times" in check(replace(plan, epilogue=twice))[0]
+
+
+def test_zeros_that_registers_cannot_take_off_exactly():
+    plan = a_plan(weight=INT4.grouped(128, zero="float"))
+    assert plan.zero == "sums"
+    assert "cannot be taken off exactly" in check(replace(plan, zero="register"))[0]
+
+
+def test_all_broken_rules_are_named_at_once():
+    plan = a_plan(tiling=Tiling(4, 2, 1, 1, 3), family="skinny")
+    assert len(check(plan)) == 2
+
+
+def test_legal_plan_breaks_none():
+    assert check(a_plan()) == ()
+    verify(a_plan())
+
+
+def test_every_rule_says_what_it_asks_for():
+    assert all(rule.__doc__ for rule in (*FIRST, *RULES))
+
+
+def test_text_of_the_error_in_full():
+    plan = a_plan(m=2, n=64, k=128, weight=INT4)
+    with pytest.raises(PlanError) as caught:
+        plan.with_(depth=1)
+    assert str(caught.value) == (
+        "a ring of 1 slots cannot load ahead\n"
+        f"  at: {replace(plan, depth=1).title}\n"
+        "  hint: depth >= 2"
+    )
