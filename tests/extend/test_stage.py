@@ -38,7 +38,8 @@ def emit_clamp(kernel: Any, stage: Clamp, value: Any, channel: Any) -> Any:
     from ladder.codegen import emit as e
 
     low, high = e.f32(stage.least), e.f32(stage.most)
-    raised = e.select(value < low, low, value)
+    value = e.bind(value, "unclamped")
+    raised = e.bind(e.select(value < low, low, value), "raised")
     return e.select(raised > high, high, raised)
 
 
