@@ -159,12 +159,12 @@ SYNC = ["eval", ["call", "cuda.cta_sync", ""]]
 WARP_SYNC = ["eval", ["call", "cuda.warp_sync", ""]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def hand() -> type[Hand]:
     return Hand
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def address() -> Callable[[int, Json], Json]:
     return pointer
 
