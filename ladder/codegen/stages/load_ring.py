@@ -11,6 +11,7 @@ destination is filled with zeros. The swizzle makes the 8 rows that one ``ldmatr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ladder.codegen import emit as e
@@ -34,6 +35,23 @@ def swizzled_chunk(row: Any, chunk: Any, chunks_per_row: int) -> Any:
     return row * chunks_per_row + (chunk ^ ((row // rows_per_line) & (chunks_per_row - 1)))
 
 
+@dataclass(frozen=True)
+class Copy:
+    """One 16-byte copy that a thread makes for every block: the part of its addresses that no block changes.
+
+    Attributes:
+        guard: whether the thread makes it (True: always).
+        source: element offset in the global array, before the block's own is added.
+        target: byte offset in the slot.
+        inside: whether the source exists; zeros are written where it does not (True: always).
+    """
+
+    guard: Any
+    source: Any
+    target: Any
+    inside: Any = True
+
+
 class RingEmitter:
     """Emits the load stage of one kernel.
 
@@ -41,11 +59,21 @@ class RingEmitter:
         kernel: the kernel under construction.
         ring: the stage.
         base: first byte of all rings in the arena.
+        offsets: first byte of each operand in a slot.
     """
 
     def __init__(self, kernel: Kernel, ring: LoadRing, base: int) -> None:
-        self.kernel, self.ring, self.base = kernel, ring, base
+        self.kernel, self.ring = kernel, ring
+        self.base = base + kernel.slice * (ring.slots * ring.slot_bytes)
         self.offsets = self._region_offsets()
+        with e.stage(ring.name):
+            self.weight = self._weight_copies()
+            self.activations = self._activation_copies() if ring.access == "vector" else []
+            self.metadata = {
+                name: self._metadata_copies(name, nbytes)
+                for name, nbytes in (("scales", ring.scale_bytes), ("zeros", ring.zero_bytes))
+                if nbytes
+            }
 
     def _region_offsets(self) -> dict[str, int]:
         offsets, at = {}, 0
@@ -60,89 +88,113 @@ class RingEmitter:
             at += -(-nbytes // 128) * 128
         return offsets
 
-    def slot(self, index: Any) -> Any:
-        """First byte of a slot of this thread's ring."""
-        return self.base + (self.kernel.slice * self.ring.slots + index) * self.ring.slot_bytes
+    # -- addresses, once a kernel --------------------------------------------------------------------------------
+
+    def _weight_copies(self) -> list[Copy]:
+        packing = self.kernel.plan.packing
+        words = self.kernel.plan.atoms_per_block * packing.atom_words
+        return self._run_copies("weight", words, 4, packing.atoms * packing.atom_words)
+
+    def _metadata_copies(self, name: str, nbytes: int) -> list[Copy]:
+        cut = self.kernel.plan.packing.geometry
+        count = cut.groups_per_block * TILE_ROWS
+        itemsize = nbytes // (self.kernel.plan.tiling.tile_rows * count)
+        per_chunk = CHUNK_BYTES // itemsize
+        return self._run_copies(name, count, per_chunk, cut.padded_groups * TILE_ROWS)
+
+    def _run_copies(self, name: str, run: int, per_chunk: int, tile_stride: int) -> list[Copy]:
+        """Copies of one contiguous run of ``run`` elements for each row tile of the CTA."""
+        chunks, threads = run // per_chunk, self.kernel.ring_threads
+        tiling, tiles = self.kernel.plan.tiling, self.kernel.plan.packing.row_tiles
+        clamped = tiles % tiling.tile_rows != 0
+        copies = []
+        for turn, (chunk, guard) in enumerate(self._shares(tiling.tile_rows * chunks)):
+            tile = self.kernel.first_tile + chunk // chunks
+            if clamped:
+                # Beyond the last tile the last one is read again; its products are never stored.
+                tile = e.least(tile, tiles - 1)
+            regular = not clamped and threads % chunks == 0
+            if regular and turn:
+                source = copies[0].source + e.i64(turn * (threads // chunks) * tile_stride)
+            else:
+                place = e.i64(tile) * e.i64(tile_stride) + e.i64(chunk % chunks * per_chunk)
+                source = e.bind(place, f"{name}_source_{turn}")
+            target = self.offsets[name] + chunk * CHUNK_BYTES
+            copies.append(Copy(guard, source, target))
+        return copies
+
+    def _activation_copies(self) -> list[Copy]:
+        kernel, plan = self.kernel, self.kernel.plan
+        block_k, m = plan.packing.geometry.block_k, kernel.arg["m"]
+        per_row, threads = block_k // _HALVES, kernel.ring_threads
+        stride = kernel.arg["x_stride_m"]
+        regular = threads % per_row == 0
+        copies = []
+        for turn, (chunk, guard) in enumerate(self._shares(plan.rows_loaded * per_row)):
+            row, part = chunk // per_row, chunk % per_row
+            if regular and turn:
+                source = copies[0].source + stride * e.i64(turn * (threads // per_row))
+            else:
+                place = e.i64(kernel.first_token + row) * stride + e.i64(part * _HALVES)
+                source = e.bind(place, f"x_source_{turn}")
+            place = swizzled_chunk(row, part, per_row) * CHUNK_BYTES
+            target = e.bind(self.offsets["x"] + place, f"x_target_{turn}")
+            copies.append(Copy(guard, source, target, kernel.first_token + row < m))
+        return copies
+
+    def _shares(self, count: int) -> list[tuple[Any, Any]]:
+        """Split ``count`` chunks over the ring's threads: (chunk index, guard) of each turn."""
+        threads = self.kernel.ring_threads
+        shares = []
+        for turn in range(-(-count // threads)):
+            chunk = turn * threads + self.kernel.ring_thread
+            whole = (turn + 1) * threads <= count
+            shares.append((chunk, True if whole else chunk < count))
+        return shares
+
+    # -- copies, once a block ------------------------------------------------------------------------------------
 
     def issue(self, block: Any, slot: Any) -> None:
         """Start the copies of block ``block`` of K into the slot that begins at byte ``slot``."""
+        plan = self.kernel.plan
+        cut = plan.packing.geometry
         with e.stage(self.ring.name):
-            self._copy_weight(block, slot)
+            words = plan.atoms_per_block * plan.packing.atom_words
+            self._start("weight", self.weight, e.i64(block) * e.i64(words), slot)
             if self.ring.access == "vector":
-                self._copy_activations(block, slot + self.offsets["x"])
+                self._copy_activations(block, slot)
             else:
                 self._load_activations(block, slot + self.offsets["x"])
-            for name, nbytes in (
-                ("scales", self.ring.scale_bytes),
-                ("zeros", self.ring.zero_bytes),
-            ):
-                if nbytes:
-                    self._copy_metadata(name, nbytes, block, slot + self.offsets[name])
+            blocks_per_group = max(1, cut.padded_group // cut.block_k)
+            group = block * cut.groups_per_block // blocks_per_group
+            for name, copies in self.metadata.items():
+                self._start(name, copies, e.i64(group * TILE_ROWS), slot)
 
-    def _copy_weight(self, block: Any, slot: Any) -> None:
-        kernel, packing = self.kernel, self.kernel.plan.packing
-        tile_rows = kernel.plan.tiling.tile_rows
-        words = kernel.plan.atoms_per_block * packing.atom_words
-        chunks = words * 4 // CHUNK_BYTES
-        row_words = packing.atoms * packing.atom_words
-        for chunk, guard in self._shares(tile_rows * chunks):
-            row, part = chunk // chunks, chunk % chunks
-            tile = self._clamped_tile(row)
-            with e.when(guard):
-                source = kernel.arg["weight"].ptr_to(
-                    [e.i64(tile) * row_words + e.i64(block * words + part * 4)]
-                )
-                e.ptx(_COPY, kernel.shared_address(slot + chunk * CHUNK_BYTES), source, CHUNK_BYTES)
+    def _start(self, name: str, copies: list[Copy], first: Any, slot: Any) -> None:
+        for copy in copies:
+            with e.when(copy.guard):
+                source = self.kernel.arg[name].ptr_to([copy.source + first])
+                e.ptx(_COPY, self.kernel.shared_address(slot + copy.target), source, CHUNK_BYTES)
 
-    def _copy_metadata(self, name: str, nbytes: int, block: Any, start: Any) -> None:
-        kernel, packing = self.kernel, self.kernel.plan.packing
-        cut = packing.geometry
-        tile_rows = kernel.plan.tiling.tile_rows
-        run = nbytes // tile_rows
-        itemsize = run // (cut.groups_per_block * TILE_ROWS)
-        chunks = run // CHUNK_BYTES
-        group = block * cut.groups_per_block // max(1, cut.padded_group // cut.block_k)
-        for chunk, guard in self._shares(tile_rows * chunks):
-            row, part = chunk // chunks, chunk % chunks
-            tile = self._clamped_tile(row)
-            with e.when(guard):
-                first = (tile * cut.padded_groups + group) * TILE_ROWS
-                source = kernel.arg[name].ptr_to([first + part * (CHUNK_BYTES // itemsize)])
-                e.ptx(
-                    _COPY, kernel.shared_address(start + chunk * CHUNK_BYTES), source, CHUNK_BYTES
-                )
-
-    def _clamped_tile(self, row: Any) -> Any:
-        """Tile of the packed weight for a row tile of the CTA; beyond the last one, the last one again."""
-        kernel = self.kernel
-        tile = kernel.first_tile + row
-        tiles = kernel.plan.packing.row_tiles
-        return tile if tiles % kernel.plan.tiling.tile_rows == 0 else e.least(tile, tiles - 1)
-
-    def _copy_activations(self, block: Any, start: Any) -> None:
+    def _copy_activations(self, block: Any, slot: Any) -> None:
+        """Activations of a block; beyond m and k nothing is read (source size 0) and zeros are written."""
         kernel, plan = self.kernel, self.kernel.plan
         block_k = plan.packing.geometry.block_k
-        per_row = block_k // _HALVES
-        whole_k = plan.op.k % block_k == 0
-        for chunk, guard in self._shares(plan.rows_loaded * per_row):
-            row, part = chunk // per_row, chunk % per_row
-            k = block * block_k + part * _HALVES
-            token = kernel.first_token + row
-            inside = token < kernel.arg["m"]
-            if not whole_k:
+        first = e.i64(block * block_k)
+        for copy, (chunk, _) in zip(
+            self.activations, self._shares(plan.rows_loaded * (block_k // _HALVES)), strict=True
+        ):
+            inside = copy.inside
+            if plan.op.k % block_k:
+                k = block * block_k + chunk % (block_k // _HALVES) * _HALVES
                 inside = e.both(inside, k < plan.op.k)
-            with e.when(guard):
-                offset = e.select(
-                    inside, e.i64(token) * kernel.arg["x_stride_m"] + e.i64(k), e.i64(0)
-                )
-                size = e.select(inside, e.u32(CHUNK_BYTES), e.u32(0))
-                target = start + swizzled_chunk(row, part, per_row) * CHUNK_BYTES
+            with e.when(copy.guard):
                 e.ptx(
                     _COPY,
-                    kernel.shared_address(target),
-                    kernel.arg["x"].ptr_to([offset]),
+                    kernel.shared_address(slot + copy.target),
+                    kernel.arg["x"].ptr_to([copy.source + first]),
                     CHUNK_BYTES,
-                    size,
+                    e.select(inside, e.u32(CHUNK_BYTES), e.u32(0)),
                 )
 
     def _load_activations(self, block: Any, start: Any) -> None:
@@ -153,8 +205,7 @@ class RingEmitter:
         count, threads = plan.rows_loaded * cut.block_k, kernel.ring_threads
         with e.loop(-(-count // threads), "element") as i:
             index = i * threads + kernel.ring_thread
-            guard = True if count % threads == 0 else index < count
-            with e.when(guard):
+            with e.when(True if count % threads == 0 else index < count):
                 row, column = index // cut.block_k, index % cut.block_k
                 k, inside = self._logical_k(block * cut.block_k + column)
                 token = kernel.first_token + row
@@ -176,13 +227,3 @@ class RingEmitter:
         within = position % cut.padded_group
         k = position // cut.padded_group * cut.group + within
         return k, e.both(within < cut.group, k < cut.k)
-
-    def _shares(self, count: int) -> list[tuple[Any, Any]]:
-        """Split ``count`` chunks over the ring's threads: (chunk index, guard) of each round."""
-        threads = self.kernel.ring_threads
-        rounds = []
-        for i in range(-(-count // threads)):
-            chunk = i * threads + self.kernel.ring_thread
-            whole = (i + 1) * threads <= count
-            rounds.append((chunk, True if whole else chunk < count))
-        return rounds

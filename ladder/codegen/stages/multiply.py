@@ -19,6 +19,8 @@ _MMA = {
     "bfloat16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
 }
 _LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+#: products that stand between two that add to the same accumulators (an mma takes some 33 cycles, its pipe 8)
+INDEPENDENT_PRODUCTS = 4
 #: two ones of the compute type: the A fragment whose product is the sum of the activations
 _ONES = {"float16": 0x3C003C00, "bfloat16": 0x3F803F80}
 
@@ -33,8 +35,10 @@ class MultiplyEmitter:
         tiles = stage.row_tiles * stage.token_tiles
         self.acc = e.registers("acc", tiles * stage.classes * 4, "float32")
         self.sum = e.registers("activation_sum", max(1, stage.sums * stage.token_tiles * 4), "float32")
-        self.b = e.registers("b", 4, "uint32")
-        self.clear()
+        self.group = max(map(len, self.tile_groups()))
+        self.b, self.turn = e.registers("b", 8 * self.group, "uint32"), 0
+        for tile in range(stage.token_tiles):
+            self.clear(tile)
 
     def acc_index(self, row_tile: int, token_tile: int, cls: int) -> int:
         """First of the four accumulator registers of a tile and class."""
@@ -44,54 +48,68 @@ class MultiplyEmitter:
         """First of the four registers of an activation sum."""
         return (sums * self.stage.token_tiles + token_tile) * 4
 
-    def clear(self) -> None:
-        """Set accumulators and sums to zero; the next mma then reads the zero register."""
+    def clear(self, tile: int) -> None:
+        """Set a token tile's accumulators and sums to zero; the next mma then reads the zero register."""
         stage = self.stage
-        for i in range(stage.row_tiles * stage.token_tiles * stage.classes * 4):
-            e.store(self.acc, i, e.f32(0.0))
-        for i in range(stage.sums * stage.token_tiles * 4):
-            e.store(self.sum, i, e.f32(0.0))
+        for row_tile in range(stage.row_tiles):
+            for cls in range(stage.classes):
+                self._zero(self.acc, self.acc_index(row_tile, tile, cls))
+        for index in range(stage.sums):
+            self._zero(self.sum, self.sum_index(index, tile))
 
-    def products(
-        self, start: Any, step: int, fragments: dict[int, list[list[Any]]], classes: dict[int, int]
-    ) -> None:
-        """Multiply one or both steps of a pair with the activations whose block begins at byte ``start``.
+    def _zero(self, registers: Any, first: int) -> None:
+        for i in range(4):
+            e.store(registers, first + i, e.f32(0.0))
+
+    def tile_groups(self) -> list[tuple[int, ...]]:
+        """Token tiles that are multiplied together.
+
+        The two steps of a pair add to the same accumulators; between them stand the products of the group's other tiles,
+        so that an mma does not wait for the one before it.
+        """
+        size = max(1, INDEPENDENT_PRODUCTS // self.stage.row_tiles)
+        tiles = range(self.stage.token_tiles)
+        return [tuple(tiles[i : i + size]) for i in range(0, len(tiles), size)]
+
+    def load_activations(self, start: Any, step: int, tiles: tuple[int, ...]) -> list[list[Any]]:
+        """B fragments of steps ``step`` and ``step + 1`` of a block, per token tile: b0, b1 of either step.
+
+        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step. Two register sets take turns,
+        so that one may be filled while products still read the other.
 
         Args:
             start: first byte of the block's activations in the arena.
-            step: even step of the pair in the block.
-            fragments: half (0 or 1) of the pair -> A fragments per row tile.
-            classes: half -> accumulator class of that step.
-        """
-        for tile in range(self.stage.token_tiles):
-            self._load_activations(start, step, tile)
-            for half, rows in fragments.items():
-                b = [self.b[2 * half + i] for i in range(2)]
-                cls = classes[half]
-                for row_tile, a in enumerate(rows):
-                    self._mma(self.acc, self.acc_index(row_tile, tile, cls), a, b)
-                sums = self.kernel.plan.sum_set_of(cls)
-                if sums is not None:
-                    self._mma(self.sum, self.sum_index(sums, tile), [e.u32(self.ones)] * 4, b)
-
-    def _load_activations(self, start: Any, step: int, tile: int) -> None:
-        """B fragments of steps ``step`` and ``step + 1`` for one token tile.
-
-        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step.
+            step: even step of the block.
+            tiles: token tiles of the warp.
         """
         kernel, plan = self.kernel, self.kernel.plan
         per_row = plan.packing.geometry.block_k // 8
         chunk = step * 2 + kernel.lane // 8
-        row = (
-            kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS)
-            + tile * TILE_TOKENS
-            + kernel.lane % 8
-        )
-        if plan.rows_loaded < plan.tiling.tokens:
-            # Tokens that cannot exist read the last row that does; their columns are never stored.
-            row = e.least(row, plan.rows_loaded - 1)
-        address = start + swizzled_chunk(row, chunk, per_row) * 16
-        e.ptx(_LDMATRIX, *[self.b[i] for i in range(4)], kernel.shared_address(address))
+        loaded = []
+        for index, tile in enumerate(tiles):
+            row = (
+                kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS)
+                + tile * TILE_TOKENS
+                + kernel.lane % 8
+            )
+            if plan.rows_loaded < plan.tiling.tokens:
+                # Tokens that cannot exist read the last row that does; their columns are never stored.
+                row = e.least(row, plan.rows_loaded - 1)
+            address = start + swizzled_chunk(row, chunk, per_row) * 16
+            first = 4 * (self.turn * self.group + index)
+            registers = [self.b[first + i] for i in range(4)]
+            e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
+            loaded.append(registers)
+        self.turn ^= 1
+        return loaded
+
+    def products(self, fragments: list[list[Any]], b: list[Any], tile: int, cls: int) -> None:
+        """Multiply one step's A fragments (per row tile) with its B fragment of one token tile."""
+        for row_tile, a in enumerate(fragments):
+            self._mma(self.acc, self.acc_index(row_tile, tile, cls), a, b)
+        sums = self.kernel.plan.sum_set_of(cls)
+        if sums is not None:
+            self._mma(self.sum, self.sum_index(sums, tile), [e.u32(self.ones)] * 4, b)
 
     def _mma(self, accumulators: Any, first: int, a: list[Any], b: list[Any]) -> None:
         c = [accumulators[first + i] for i in range(4)]

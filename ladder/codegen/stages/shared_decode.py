@@ -25,7 +25,7 @@ class SharedWeights:
         tiling = kernel.plan.tiling
         self.block_k = kernel.plan.packing.geometry.block_k
         self.base = base + kernel.slice * (tiling.channels * self.block_k * 2)
-        self.a = e.registers("a", 8 * tiling.row_tiles, "uint32")
+        self.a = e.registers("a", 16 * tiling.row_tiles, "uint32")
 
     def write(self, row_tile: int, atom: int, start: Any) -> None:
         """Decode one atom (packed words at byte ``start``) into the scratch tile, if this warp is to do it."""
@@ -41,16 +41,14 @@ class SharedWeights:
                     at = self.base // 4 + place * 4 + kernel.lane % 4
                     e.store(kernel.shared["uint32"], at, value)
 
-    def fragments(self, step: int) -> list[list[Any]]:
-        """A fragments of a step of the block, per row tile."""
+    def fragment(self, row_tile: int, step: int) -> list[Any]:
+        """A fragment of a step of the block for one row tile."""
         kernel, tiling = self.kernel, self.kernel.plan.tiling
-        result = []
-        for row_tile in range(tiling.row_tiles):
-            row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane % TILE_ROWS
-            chunk = step * 2 + kernel.lane // TILE_ROWS
-            address = self.base + swizzled_chunk(row, chunk, self.block_k // 8) * 16
-            first = 4 * (step % 2 * tiling.row_tiles + row_tile)
-            registers = [self.a[first + i] for i in range(4)]
-            e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
-            result.append(registers)
-        return result
+        row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane % TILE_ROWS
+        chunk = step * 2 + kernel.lane // TILE_ROWS
+        address = self.base + swizzled_chunk(row, chunk, self.block_k // 8) * 16
+        # Four steps' worth of registers take turns: two steps are multiplied while two are read.
+        first = 4 * (step % 4 * tiling.row_tiles + row_tile)
+        registers = [self.a[first + i] for i in range(4)]
+        e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
+        return registers

@@ -1,0 +1,77 @@
+"""Zero points taken off in registers: ``lane' = lane * 2^shift + (beta - z) * 2^shift / alpha``.
+
+One packed fma per fragment register. The offsets of a group are made once per row tile, row half and class, from the
+zeros that lie in the ring slot (or from those of the single group), and hold the same number in both lanes.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.metadata import Metadata
+from ladder.codegen.widen import narrow
+from ladder.scheduler.zero import register_shifts
+
+_FMA = {"float16": "fma_f16x2", "bfloat16": "fma_bf16x2"}
+_EXPONENT = {"float16": (10, 15), "bfloat16": (7, 127)}
+#: prmt selector that copies the low half into both
+_LOW_TWICE = 0x1010
+
+
+class ZeroPoint:
+    """Emits the subtraction of one kernel; see the module's docstring."""
+
+    def __init__(self, kernel: Kernel, metadata: Metadata) -> None:
+        self.kernel, self.metadata = kernel, metadata
+        packing = kernel.plan.packing
+        self.compute, self.affine = packing.program.compute, packing.program.affine
+        self.shifts = register_shifts(packing)
+        assert self.shifts is not None, "the plan checker admits exact subtraction only"
+        rows = kernel.plan.tiling.row_tiles
+        self.offsets = e.registers("zero_offset", rows * 2 * len(self.affine), "uint32")
+        if packing.zero_dtype is None or not kernel.plan.has_groups:
+            self._set(lambda row_tile, half: self.metadata.single("zeros", row_tile, half))
+
+    def enter_group(self, slot: Any, group: int) -> None:
+        """Make the offsets of a group of the block that lies in a ring slot."""
+        if self.kernel.plan.packing.zero_dtype is None or not self.kernel.plan.has_groups:
+            return
+        with e.stage("zero point"):
+            self._set(
+                lambda row_tile, half: self.metadata.in_slot("zeros", slot, group, row_tile, half)
+            )
+
+    def _set(self, zero_of: Any) -> None:
+        for row_tile in range(self.kernel.plan.tiling.row_tiles):
+            for half in range(2):
+                zero = zero_of(row_tile, half)
+                for cls in range(len(self.affine)):
+                    e.store(
+                        self.offsets, self._place(row_tile, half, cls), self._offset(cls, half, zero)
+                    )
+
+    def _offset(self, cls: int, half: int, zero: Any) -> Any:
+        affine, shift = self.affine[cls][half], self.shifts[cls][half]
+        unit = Fraction(1 << shift) / affine.alpha
+        value = e.f32(float(affine.beta * unit))
+        if zero is not None:
+            value = value - zero * e.f32(float(unit))
+        low = e.cast("uint32", narrow(self.compute, value))
+        return e.call("prmt", low, low, e.u32(_LOW_TWICE))
+
+    def _place(self, row_tile: int, half: int, cls: int) -> int:
+        return (row_tile * 2 + half) * len(self.affine) + cls
+
+    def subtract(self, fragment: list[Any], row_tile: int, cls: int) -> list[Any]:
+        """A fragment with its zero point taken off."""
+        mantissa, bias = _EXPONENT[self.compute]
+        result = []
+        for index, value in enumerate(fragment):
+            half = index & 1
+            factor = ((self.shifts[cls][half] + bias) << mantissa) * 0x00010001
+            offset = self.offsets[self._place(row_tile, half, cls)]
+            result.append(e.call(_FMA[self.compute], value, e.u32(factor), offset))
+        return result
