@@ -168,7 +168,7 @@ def place_for(kernel: Kernel, on: Where) -> str:
         LaunchError: a GPU was asked for and there is none.
     """
     if on is not Where.auto:
-        return on.value
+        return str(on.value)
     try:
         found = kernel.launcher.driver.device_count()
     except LaunchError:
