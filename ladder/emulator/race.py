@@ -201,7 +201,7 @@ class Shadow:
         reading: bool = False,
     ) -> None:
         place = self.place(granule << self.shift)
-        who = f"lane {lane} of warp {warp}"
+        who = f"lane {lane} of warp {warp}" if lane >= 0 else f"warp {warp}"
         if epoch == OUTSIDE:
             raise Fault(
                 f"bounds: {who} touches shared memory outside every allocation, at {place}",

@@ -179,8 +179,10 @@ def _select(scope: Scope, node: Json, lane: int) -> Value:
 
 def _choose(condition: Value, a: Value, b: Value, scope: Scope) -> Value:
     if condition.kind == "U":
-        kind: Kind = "V" if "V" in (a.kind, b.kind) else "U"
-        return Value(f"({a.code} if {condition.code} else {b.code})", kind, a.dtype)
+        if "V" in (a.kind, b.kind):
+            code = f"({full(scope, a)} if {condition.code} else {full(scope, b)})"
+            return Value(code, "V", a.dtype)
+        return Value(f"({a.code} if {condition.code} else {b.code})", "U", a.dtype)
     one, other = (_typed(scope, v) for v in (a, b))
     return Value(f"np.where({condition.code}, {one}, {other})", "V", a.dtype)
 
