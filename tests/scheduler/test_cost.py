@@ -13,6 +13,7 @@ from ladder.scheduler.cost import OVERLAP, Bound, work
 
 H200 = devices["h200"]
 W4 = types["int4"].grouped(128, zero="integer")
+LARGE = Tiling(1, 4, 2, 2, 8)
 
 
 def a_plan(

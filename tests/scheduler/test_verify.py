@@ -16,9 +16,10 @@ from ladder.scheduler.verify import FIRST, RULES
 
 H200 = devices["h200"]
 INT4 = types["int4"]
+W4 = INT4.grouped(128, zero="integer")
 
 
-def a_plan(m=1, n=512, k=1024, weight=INT4.grouped(128, zero="integer"), **decisions) -> Plan:
+def a_plan(m=1, n=512, k=1024, weight=W4, **decisions) -> Plan:
     activation = decisions.pop("activation", "float16")
     op = matmul(m, n, k, activation=activation, weight=weight)
     plan = schedule(op)

@@ -1,0 +1,134 @@
+"""JSON of plans, sets and packings: the way back, stable text, refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from ladder.errors import PlanError
+from ladder.graph.matmul import matmul
+from ladder.registry import devices, types
+from ladder.scheduler import EpilogueStage, Packing, Plan, PlanSet, schedule
+from ladder.scheduler.serial import decode, encode
+from ladder.ttype import TType
+
+INT4 = types["int4"]
+
+
+@dataclass(frozen=True)
+class Halve(EpilogueStage):
+    """A stage from outside the package."""
+
+    name: ClassVar[str] = "halve"
+    times: int = 1
+
+    def evaluate(self, y, operands):
+        return y / np.float32(2**self.times)
+
+
+def a_plan(**shape) -> Plan:
+    wt = INT4.grouped(64, zero="integer")
+    defaults = {"m": 3, "n": 70, "k": 200, "activation": "float16", "weight": wt}
+    return schedule(matmul(**{**defaults, **shape}))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"bias": True, "out": "bfloat16"},
+        {"weight": "nf4", "activation": "bfloat16"},
+        {"weight": "mxfp4"},
+        {"weight": "nvfp4"},
+        {"weight": INT4.grouped((3, 48), scale="float32", zero="rescaled")},
+    ],
+)
+def test_plan_comes_back_equal_and_text_is_stable(shape):
+    plan = a_plan(**shape)
+    text = plan.to_json()
+    back = Plan.from_json(text)
+    assert back == plan
+    assert hash(back) == hash(plan)
+    assert back.to_json() == text
+    assert str(back) == str(plan)
+    assert a_plan(**shape).to_json() == text
+
+
+def test_plan_set_writes_what_its_plans_share_once():
+    plans = a_plan(m=None)
+    assert isinstance(plans, PlanSet)
+    text = plans.to_json()
+    assert PlanSet.from_json(text) == plans
+    assert text.count('"DecodeProgram"') == 1
+    assert len({id(plan.packing) for plan in PlanSet.from_json(text)}) == 1
+
+
+def test_packing_comes_back_and_packs_the_same_bytes(weights_of):
+    packing = a_plan().packing
+    back = Packing.from_json(packing.to_json())
+    assert back == packing
+    weights = weights_of(packing.weight, packing.n, packing.k)
+    one, other = packing.pack(weights), back.pack(weights)
+    assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_every_element_comes_back(element):
+    found = decode(json.loads(json.dumps(encode(types[element]))))
+    assert found == types[element]
+
+
+def test_every_device_comes_back():
+    for name in devices:
+        assert decode(json.loads(json.dumps(encode(devices[name])))) == devices[name]
+
+
+def test_numbers_that_json_lacks():
+    odd = TType("odd", 2, values=[float("nan"), -0.0, float("inf"), None])
+    assert decode(json.loads(json.dumps(encode(odd), allow_nan=False))) == odd
+    assert decode(encode(Fraction(-3, 7))) == Fraction(-3, 7)
+    assert decode(encode(frozenset({"b", "a"}))) == frozenset({"a", "b"})
+
+
+def test_a_users_own_device_and_stage_travel_with_the_plan():
+    mine = devices["h200"].with_(name="mine", sms=3)
+    plan = replace(a_plan(), device=mine).with_(epilogue=(Halve(2),))
+    back = Plan.from_json(plan.to_json())
+    assert back == plan
+    assert back.device.sms == 3
+    assert back.epilogue == (Halve(2),)
+
+
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("{", "the text is no JSON"),
+        ("[]", "the text has format None"),
+        ('{"format": "ladder.plan/0"}', "the text has format 'ladder.plan/0'"),
+        ('{"format": "ladder.plan/1", "value": {"$": "Tiling"}}', "Tiling cannot be made"),
+        ('{"format": "ladder.plan/1", "value": {"$": "Bogus"}}', "unknown tag 'Bogus'"),
+        ('{"format": "ladder.plan/1", "value": 3}', "the text holds a int"),
+        (
+            '{"format": "ladder.plan/1", "value": {"$": "type", "name": "x"}}',
+            "the element type cannot be made",
+        ),
+    ],
+)
+def test_foreign_text_is_refused(text, what):
+    with pytest.raises(PlanError) as caught:
+        Plan.from_json(text)
+    assert caught.value.what.startswith(what)
+
+
+def test_text_of_another_kind_is_refused():
+    with pytest.raises(PlanError, match=r"expected 'ladder.planset/1'"):
+        PlanSet.from_json(a_plan().to_json())
+
+
+def test_values_without_a_form_are_refused():
+    with pytest.raises(PlanError, match="object has no form in JSON"):
+        encode(object())
