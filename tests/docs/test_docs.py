@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import io
 import re
+import shlex
 import sys
 import types
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from ladder.cli.app import run as run_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -126,6 +129,25 @@ def test_make_targets_that_a_page_names_exist(page: Path) -> None:
     assert set(named) <= targets
     if page.name == "CONTRIBUTING.md":
         assert named, "the pattern has to find something"
+
+
+def shell_lines(page: Path) -> list[list[str]]:
+    bodies = [block.body for block in blocks(page) if block.info and block.info[0] == "sh"]
+    lines = [shlex.split(line, comments=True) for line in "".join(bodies).splitlines()]
+    return [words[1:] for words in lines if words and words[0] == "ladder"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if shell_lines(page)], ids=label)
+def test_commands_that_a_page_shows_work(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if importlib.util.find_spec("tvm") is None:
+        pytest.skip("the compile extra is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
+    for words in shell_lines(page):
+        code = run_command(words)
+        assert code == 0 or (words[0] == "bench" and code == 1), words  # 1: no GPU here
 
 
 def test_every_page_is_reachable_from_the_readme() -> None:
