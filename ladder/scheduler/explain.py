@@ -79,7 +79,7 @@ def decode_lines(plan: Plan) -> list[str]:
     answer = losslessness(plan.op.weight, plan.op.activation)
     lines = [
         f"{program.form}: {pipes or 'no instruction'} per 8 codes, {program.words} words a lane and atom",
-        f"operand {answer}; scale and zero are applied to float32 accumulators",
+        f"operand {answer}; scales are applied to float32 accumulators",
     ]
     for number, pair in enumerate(program.affine):
         if not all(affine.is_identity for affine in pair):
@@ -96,7 +96,7 @@ def decode_lines(plan: Plan) -> list[str]:
 def choice_lines(plan: Plan) -> list[str]:
     """What was decided, and the reasons that are not in the arithmetic."""
     cut = plan.packing.geometry
-    lines = [plan.brief]
+    lines = [plan.brief, *_arrangement_lines(plan)]
     if plan.access == "scalar":
         why = (
             f"groups of {cut.group} are padded to {cut.padded_group}"
@@ -114,6 +114,32 @@ def choice_lines(plan: Plan) -> list[str]:
         )
     if plan.packing.row_tiles * 16 != plan.op.n:
         lines.append(f"N = {plan.op.n} is padded to {plan.packing.row_tiles * 16} in the packing")
+    return lines
+
+
+def _arrangement_lines(plan: Plan) -> list[str]:
+    """Family, room for the next launch, and the place of zero points."""
+    cost = plan.cost()
+    lines = []
+    if plan.family == "skinny":
+        lines.append(
+            f"M up to {plan.tiling.tokens} fits one CTA: each warp has a ring and a K slice of its own"
+        )
+    else:
+        lines.append(
+            "all warps of a K slice share a ring and its activations: for any M, shape and stride"
+        )
+    if plan.family == "skinny" and cost.resident > 1:
+        lines.append(
+            "an SM has room for a CTA of the next launch, whose loads can start before this one ends"
+        )
+    if plan.zero == "register":
+        lines.append(
+            "zeros come off the weights by one exact fma a register: no product is spent on activation sums"
+        )
+    elif plan.has_zeros:
+        share = f"1/{plan.tiling.row_tiles}"
+        lines.append(f"zeros come off the accumulators by activation sums, {share} more products")
     return lines
 
 

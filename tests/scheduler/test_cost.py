@@ -16,9 +16,7 @@ W4 = types["int4"].grouped(128, zero="integer")
 LARGE = Tiling(1, 4, 2, 2, 8)
 
 
-def a_plan(
-    m=None, n=8192, k=8192, family="ring", tiling=Tiling(1, 4, 2, 2, 8), **decisions
-) -> Plan:
+def a_plan(m=None, n=8192, k=8192, family="ring", tiling=LARGE, **decisions) -> Plan:
     op = matmul(m, n, k, activation="float16", weight=decisions.pop("weight", W4))
     packing = choose_packing(op, H200.features)
     defaults = {"depth": 3, "epilogue": default_epilogue(op, packing), "m_range": (0, m)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def test_ranges_start_at_zero_touch_each_other_and_never_end():
     ranges = [plan.m_range for plan in PLANS]
     assert ranges[0][0] == 0
     assert ranges[-1][1] is None
-    for (_, most), (least, _) in zip(ranges, ranges[1:], strict=False):
+    for (_, most), (least, _) in pairwise(ranges):
         assert least == most + 1
 
 
@@ -40,7 +41,7 @@ def test_all_plans_read_the_same_bytes():
 
 
 def test_neighbours_differ_in_more_than_their_range():
-    for one, other in zip(PLANS.plans, PLANS.plans[1:], strict=False):
+    for one, other in pairwise(PLANS.plans):
         assert replace(one, m_range=other.m_range) != other
 
 
