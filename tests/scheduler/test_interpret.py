@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ladder.decode.program import Affine
+from ladder.decode.reference import decode_atom
 from ladder.errors import LosslessError, ShapeError
 from ladder.graph.matmul import matmul
 from ladder.registry import types
@@ -182,6 +186,44 @@ def test_zeros_in_registers_and_by_sums_agree(weights_of, bound_of):
     weights = weights_of(op.weight, op.n, op.k)
     for zero in ("register", "sums"):
         compare(op, schedule(op, zero=zero), weights, bound_of)
+
+
+@pytest.mark.parametrize("group", ["channel", 16, 64])
+@pytest.mark.parametrize("zero", ["float", "rescaled"])
+@pytest.mark.parametrize("warps_k", [1, 3])
+def test_classes_with_factors_and_zeros_of_their_own(group, zero, warps_k, weights_of):
+    """Steps and row halves whose lane values mean different things: what the decoder's reference says, scaled by hand."""
+    weight = INT4.grouped(group, zero=zero)
+    op = matmul(5, 40, 330, activation="float16", weight=weight, out="float32")
+    plan = schedule(op, family="ring", tiling=Tiling(warps_k, 1, 1, 2, 2), depth=2, zero="sums")
+    unit = plan.packing.program.affine[0][0].alpha
+    program = replace(
+        plan.packing.program,
+        step_class=(0, 1, 2, 1),
+        affine=(
+            (Affine(unit, Fraction(3)), Affine(unit / 2, Fraction(-1))),
+            (Affine(unit / 4, Fraction(3)), Affine(unit, Fraction(5))),
+            (Affine(unit, Fraction(3)), Affine(unit / 8, Fraction(-1))),
+        ),
+    )
+    plan = replace(plan, packing=replace(plan.packing, program=program))
+    assert len(plan.sum_sets) == 2
+    weights = weights_of(weight, 40, 330)
+    words = plan.packing.words_of(plan.packing.pack(weights)["weight"])
+    decoded = decode_atom(program, words).transpose(0, 2, 1, 3).reshape(48, -1)
+    x = np.random.default_rng(0).standard_normal((5, 330)).astype(np.float16)
+    loaded = load_activations(plan, x).astype(np.float64)
+    cut = plan.packing.geometry
+    want = np.zeros((5, 40))
+    for index in range(cut.groups):
+        k = slice(index * cut.padded_group, min((index + 1) * cut.padded_group, cut.padded_k))
+        s = weights.scales[:, index].astype(np.float64)[:, None]
+        z = weights.zeros[:, index].astype(np.float64)[:, None]
+        part = decoded[:40, k]
+        meant = s * part - z if zero == "rescaled" else s * (part - z)
+        want += loaded[:, k] @ meant.T
+    got = plan.run(x, weights)
+    assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max()
 
 
 def test_leading_axes_are_kept_and_no_rows_give_no_rows(weights_of):

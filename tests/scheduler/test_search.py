@@ -71,9 +71,8 @@ def test_every_shipped_device_gets_plans(name):
         assert plan.device.name == name
 
 
-@pytest.mark.parametrize("m", [0, 1, 5, 17, 300])
-@pytest.mark.parametrize("n", [1, 33])
-@pytest.mark.parametrize("k", [1, 7, 96, 4304])
+@pytest.mark.parametrize("m, n", [(0, 1), (1, 33), (17, 5), (300, 64)])
+@pytest.mark.parametrize("k", [1, 7, 4304])
 @pytest.mark.parametrize("group", ["tensor", 1, 3, 16, 100, 512, (7, 48)])
 def test_some_plan_for_every_shape_and_group(m, n, k, group):
     """C42: the chooser always returns some correct kernel."""
