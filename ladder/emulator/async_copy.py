@@ -29,7 +29,7 @@ def cp_async(
     lanes, a = active(warp, mask, vector(warp, target, np.int64))
     if not len(a):
         return
-    a = a.astype(np.int64)
+    a = a.astype(np.uint32)
     o = vector(warp, offset, np.int64)[lanes].astype(np.int64)
     if size not in (4, 8, 16):
         raise Fault(f"unsupported: cp.async of {size} bytes", at=site, hint="4, 8 or 16")
@@ -71,7 +71,7 @@ def _check(
     shadow = warp.block.shadow
     if shadow is None:
         end = warp.block.end
-        if int(a.min()) < 0 or int(a.max()) + size > end:
+        if int(a.min()) < warp.block.first or int(a.max()) + size > end:
             raise Fault(f"bounds: a copy to shared bytes beyond {end}", at=site)
         return
     epoch = warp.copy_epochs.get(site.number)
@@ -156,7 +156,7 @@ def wait_group(warp: Warp, _mask: Mask, _site: Site, pending: int) -> None:
             copy.run()
         if shadow is not None:
             shadow.flying.difference_update(epochs)
-            shadow.mine[warp.index].update(epochs)
+            shadow.adopt(warp.index, epochs)
 
 
 def wait_all(warp: Warp, mask: Mask, site: Site) -> None:

@@ -25,12 +25,12 @@ def ldmatrix(
     warp.meet(mask, site)
     rows = 8 * matrices
     parts = [vector(warp, a, np.int64)[:rows] for a in addresses]
-    a = (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(np.int64)
+    a = (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(np.uint32)
     lanes = np.full(len(a), -2)  # whichever lane: the instruction is the warp's
     shared_read(warp, lanes, a, 16, site)
     if warp.block.counters is not None:
         for part in parts:
-            warp.block.counters.shared("ldmatrix", part.astype(np.int64), 16)
+            warp.block.counters.shared("ldmatrix", part.astype(np.uint32), 16)
     words = warp.block.view(np.complex128).take(a >> 4)
     if transpose:
         halves = words.view(np.uint16).reshape(-1, 8, 8)
@@ -44,7 +44,7 @@ def stmatrix(
     """Store one 8x8 matrix from each register."""
     warp.meet(mask, site)
     count = len(registers)
-    a = vector(warp, address, np.int64)[: 8 * count].astype(np.int64)
+    a = vector(warp, address, np.int64)[: 8 * count].astype(np.uint32)
     shared_write(warp, np.full(len(a), -2), a, 16, site)
     if warp.block.counters is not None:
         warp.block.counters.shared("stmatrix", a, 16)

@@ -10,18 +10,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import numpy as np
 
 from ladder.codegen.semantics import MEANINGS
 from ladder.emulator.alu import alu_function
 from ladder.emulator.report import Fault
 
 
-class Meaning(Protocol):
+class Function(Protocol):
     """What a device function computes: one array over lanes for each argument -> the result over lanes."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Compute; must not change its arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A function, and the dtype that each argument has to come in (None: as it is)."""
+
+    function: Function
+    carriers: tuple[str | None, ...] = ()
 
 
 _ASM = re.compile(
@@ -33,7 +44,7 @@ _BOUND = re.compile(r'"([=+]?)(\w)"\s*\(\s*([^)]+?)\s*\)')
 _LETTERS = {"r": "uint32", "h": "uint16", "f": "float32", "l": "uint64", "d": "float64"}
 
 
-def meaning(name: str, text: str, table: Mapping[str, Meaning] | None = None) -> Meaning:
+def meaning(name: str, text: str, table: Mapping[str, Function] | None = None) -> Meaning:
     """Return what device function ``name`` with CUDA text ``text`` computes.
 
     Args:
@@ -45,13 +56,13 @@ def meaning(name: str, text: str, table: Mapping[str, Meaning] | None = None) ->
         Fault: ``unsupported`` when neither the text nor the name says it.
     """
     if table is not None and name in table:
-        return table[name]
+        return Meaning(table[name])
     found = _ASM.search(text)
     if found is not None and text.count("asm") == 1:
         return _from_asm(name, text, found)
     short = name.removeprefix("ladder_")
     if short in MEANINGS:
-        return MEANINGS[short]
+        return Meaning(MEANINGS[short])
     raise Fault(
         f"unsupported: the text of device function {name!r} is not one PTX instruction",
         at=text[:200],
@@ -72,36 +83,29 @@ def _from_asm(name: str, text: str, found: re.Match[str]) -> Meaning:
     assert signature is not None
     order = [part.split()[-1].lstrip("*&") for part in signature.group(2).split(",") if part]
     sources = [_source(part.strip(), bound, order, name) for part in rest.split(",")[1:]]
-    return _caller(function, sources)
+    letters = {variable: letter for _, letter, variable in bound}
+    carriers = tuple(_LETTERS.get(letters.get(argument, "")) for argument in order)
+    return Meaning(_caller(function, sources), carriers)
 
 
-Source = tuple[int, str] | int
-
-
-def _source(part: str, bound: list[tuple[str, str, str]], order: list[str], name: str) -> Source:
-    """An operand of the text: (argument, carrier) or an immediate."""
+def _source(
+    part: str, bound: list[tuple[str, str, str]], order: list[str], name: str
+) -> int | np.uint32:
+    """An operand of the text: the position of an argument, or an immediate."""
     if part.startswith("%"):
-        _, letter, variable = bound[int(part[1:])]
-        if variable in order and letter in _LETTERS:
-            return order.index(variable), _LETTERS[letter]
+        variable = bound[int(part[1:])][2]
+        if variable in order:
+            return order.index(variable)
     elif re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", part):
-        return int(part.rstrip("U"), 0)
+        return np.uint32(int(part.rstrip("U"), 0) & 0xFFFFFFFF)
     raise Fault(f"unsupported: operand {part} in device function {name!r}")
 
 
-def _caller(function: Callable[..., Any], sources: list[Source]) -> Meaning:
-    import numpy as np
+def _caller(function: Callable[..., Any], sources: list[int | np.uint32]) -> Callable[..., Any]:
+    if sources == list(range(len(sources))) and all(isinstance(s, int) for s in sources):
+        return function
 
     def call(*arguments: Any) -> Any:
-        values = []
-        for source in sources:
-            if isinstance(source, int):
-                values.append(np.uint32(source & 0xFFFFFFFF))
-                continue
-            value = np.asarray(arguments[source[0]])
-            carrier = np.dtype(source[1])
-            same = value.dtype.itemsize == carrier.itemsize
-            values.append(value.view(carrier) if same else value.astype(carrier))
-        return function(*values)
+        return function(*(arguments[s] if isinstance(s, int) else s for s in sources))
 
     return call

@@ -1,6 +1,6 @@
 """Loads and stores of shared and global memory, with bounds, alignment and the race detector.
 
-Addresses of shared memory are bytes from 0; a global access names its buffer and an index in elements or an offset in
+Addresses of shared memory are bytes from 0 as uint32, so that a negative one lies far outside; a global access names its buffer and an index in elements or an offset in
 bytes. ``count`` consecutive elements of one lane are one access (a vector load), and give one array for each.
 """
 
@@ -76,7 +76,7 @@ def shared_write(warp: Warp, lanes: Array, address: Array, width: int, site: Sit
 
 def _inside(address: Array, width: int, site: Site, warp: Warp, lanes: Array) -> None:
     block = warp.block
-    wrong = (address < block.first) | (address + width > block.end)
+    wrong = (address < block.first) | (address > block.end - width)
     if np.count_nonzero(wrong):
         at = int(np.flatnonzero(wrong)[0])
         raise Fault(
@@ -92,9 +92,8 @@ def load_shared(
 ) -> Any:
     """Load ``count`` elements a lane: an array, or a list of arrays when ``count`` is over 1."""
     lanes, a = active(warp, mask, vector(warp, address, np.int64))
-    size = np.dtype(dtype).itemsize
-    width = size * count
-    a = a.astype(np.int64)
+    width = np.dtype(dtype).itemsize * count
+    a = a.astype(np.uint32)
     if not len(a):
         return nothing(warp, dtype, count)
     shared_read(warp, lanes, a, width, site)
@@ -126,7 +125,7 @@ def store_shared(
     lanes, a = active(warp, mask, vector(warp, address, np.int64))
     if not len(a):
         return
-    a = a.astype(np.int64)
+    a = a.astype(np.uint32)
     count = len(values)
     width = np.dtype(dtype).itemsize * count
     shared_write(warp, lanes, a, width, site)

@@ -14,7 +14,7 @@ A granule is as wide as the kernel's narrowest access to shared memory, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,7 @@ class Epoch:
     agent: str
     warp: int
     site: Site
+    reads: bool = False
 
 
 class Shadow:
@@ -59,6 +60,7 @@ class Shadow:
         self.epochs: list[Epoch] = [nobody, nobody, nobody]
         self.ordered = np.zeros((warps, 1024), np.bool_)
         self.ordered[:, NEVER_READ] = True
+        self.own = np.zeros((warps, 1024), np.bool_)
         self.mine: list[set[int]] = [set() for _ in range(warps)]
         self.flying: set[int] = set()
         self.floor = 3
@@ -68,21 +70,28 @@ class Shadow:
 
     # ---- epochs and order ---------------------------------------------------------------------------------------
 
-    def new_epoch(self, agent: str, warp: int, site: Site) -> int:
+    def new_epoch(self, agent: str, warp: int, site: Site, *, reads: bool = False) -> int:
         """Number a fresh epoch, which nobody is ordered after yet."""
         number = len(self.epochs)
-        self.epochs.append(Epoch(agent, warp, site))
+        self.epochs.append(Epoch(agent, warp, site, reads))
         if number >= self.ordered.shape[1]:
-            wider = np.zeros((self.warps, 2 * number), np.bool_)
-            wider[:, :number] = self.ordered
-            self.ordered = wider
+            self.ordered = _widened(self.ordered)
+            self.own = _widened(self.own)
         return number
 
-    def _open(self, table: dict[int, int], warp: int, site: Site) -> int:
+    def adopt(self, warp: int, epochs: Iterable[int]) -> None:
+        """Let lanes of a warp see what they did themselves in these epochs."""
+        for number in epochs:
+            self.mine[warp].add(number)
+            self.own[warp, number] = True
+
+    def _open(self, table: dict[int, int], warp: int, site: Site, *, reads: bool) -> int:
         number = table.get(site.number)
         if number is None:
-            number = table[site.number] = self.new_epoch(f"warp {warp}", warp, site)
+            number = self.new_epoch(f"warp {warp}", warp, site, reads=reads)
+            table[site.number] = number
             self.mine[warp].add(number)
+            self.own[warp, number] = True
         return number
 
     def converge(self, warp: int) -> None:
@@ -134,12 +143,12 @@ class Shadow:
             raise self._outside(site, warp, g, where) from None
         if np.count_nonzero(ok) != ok.size:
             self._judge_read(warp, site, g, np.broadcast_to(where, g.shape), ok)
-        self.reader[warp][g] = self._open(self._reads[warp], warp, site)
+        self.reader[warp][g] = self._open(self._reads[warp], warp, site, reads=True)
         self.reader_lane[g] = where
 
     def write(self, warp: int, site: Site, address: Ints, lanes: Ints, width: int) -> None:
         """Check and record a write of ``width`` bytes at ``address`` by ``lanes`` of a warp."""
-        epoch = self._open(self._writes[warp], warp, site)
+        epoch = self._open(self._writes[warp], warp, site, reads=False)
         self.write_as(epoch, warp, site, address, lanes, width)
 
     def write_as(
@@ -163,31 +172,33 @@ class Shadow:
 
     def _judge_read(self, warp: int, site: Site, g: Ints, lanes: Ints, ok: Truths) -> None:
         g, lanes = g[~ok], lanes[~ok]
-        epochs, writers = self.writer[g], self.writer_lane[g]
-        mine = np.isin(epochs, list(self.mine[warp]))
-        bad = ~(mine & (writers == lanes))
-        if not bad.any():
-            return
-        at = int(np.argmax(bad))
-        self._settle(site, warp, int(g[at]), int(lanes[at]), int(epochs[at]), "write", reading=True)
+        epochs = self.writer[g]
+        good = self.own[warp].take(epochs) & (self.writer_lane[g] == lanes)
+        if not good.all():
+            at = int(np.argmin(good))
+            self._settle(site, warp, int(g[at]), int(lanes[at]), int(epochs[at]), reading=True)
 
     def _judge_write(
         self, warp: int, site: Site, g: Ints, lanes: Ints, ok: Truths, read: Truths
     ) -> None:
-        flat, by = g.ravel(), lanes.ravel()
-        mine = list(self.mine[warp])
-        epochs, writers = self.writer[flat], self.writer_lane[flat]
-        bad = ~ok.ravel() & (epochs != NEVER_WRITTEN)
-        bad &= ~(np.isin(epochs, mine) & (writers == by))
-        if bad.any():
-            at = int(np.argmax(bad))
-            self._settle(site, warp, int(flat[at]), int(by[at]), int(epochs[at]), "write")
+        flat, by, own = g.ravel(), lanes.ravel(), self.own[warp]
+        epochs = self.writer.take(flat)
+        good = ok.ravel() | (epochs == NEVER_WRITTEN)
+        if not good.all():
+            good |= own.take(epochs) & (self.writer_lane.take(flat) == by)
+        if not good.all():
+            at = int(np.argmin(good))
+            self._settle(site, warp, int(flat[at]), int(by[at]), int(epochs[at]))
+        if np.count_nonzero(read) == read.size:
+            return
         for agent, row in enumerate(read.reshape(len(self.reader), -1)):
-            epochs, readers = self.reader[agent][flat], self.reader_lane[flat]
-            bad = ~row & ~(np.isin(epochs, mine) & (readers == by))
-            if bad.any():
-                at = int(np.argmax(bad))
-                self._settle(site, warp, int(flat[at]), int(by[at]), int(epochs[at]), "read")
+            if row.all():
+                continue
+            epochs = self.reader[agent].take(flat)
+            good = row | (own.take(epochs) & (self.reader_lane.take(flat) == by))
+            if not good.all():
+                at = int(np.argmin(good))
+                self._settle(site, warp, int(flat[at]), int(by[at]), int(epochs[at]))
 
     def _settle(
         self,
@@ -196,7 +207,6 @@ class Shadow:
         granule: int,
         lane: int,
         epoch: int,
-        earlier: str,
         *,
         reading: bool = False,
     ) -> None:
@@ -215,6 +225,7 @@ class Shadow:
                 hint="a wait or a barrier is missing, or the copy does not cover it",
             )
         other = self.epochs[epoch]
+        earlier = "read" if other.reads else "write"
         verb = "reads" if reading else "writes"
         inside = "another lane" if other.warp == warp and epoch not in self.flying else other.agent
         raise Fault(
@@ -234,6 +245,10 @@ class Shadow:
             at=site,
             hint="check the index against the allocation's size",
         )
+
+
+def _widened(table: Truths) -> Truths:
+    return np.pad(table, ((0, 0), (0, table.shape[1])))
 
 
 def _advice(agent: str, inside: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ladder.emulator import intrinsics
-from ladder.emulator.program import Json
+from ladder.emulator.program import DTYPES, Json
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_expr import expression, full, wrapped
 from ladder.emulator.translate_scope import Form, Scope, Value
@@ -143,27 +143,43 @@ def _shuffle(mode: str) -> Form:
     return translate
 
 
-def _arguments(scope: Scope, nodes: list[Json], lane: int) -> tuple[str, bool]:
+def _arguments(
+    scope: Scope, nodes: list[Json], lane: int, carriers: Sequence[str | None] = ()
+) -> tuple[str, bool]:
+    """Text of the arguments, each in the dtype that its parameter has, and whether one is a vector."""
     values = [expression(scope, node, lane) for node in nodes]
-    codes = []
-    for value in values:
-        if value.kind == "U" and value.dtype.startswith(("int", "uint")):
-            codes.append(f"{scope.dtype(value.dtype)}.type({value.code})")
-            if value.code.isdigit():
-                text = scope.constant(
-                    codes[-1], scope.globals[scope.dtype(value.dtype)].type(int(value.code))
-                )
-                codes[-1] = text
-        else:
-            codes.append(value.code)
+    wanted = carriers or [None] * len(values)
+    codes = [_argument(scope, v, c or v.dtype) for v, c in zip(values, wanted, strict=True)]
     return ", ".join(codes), any(value.kind == "V" for value in values)
+
+
+def _argument(scope: Scope, value: Value, dtype: str) -> str:
+    target = scope.dtype(dtype)
+    if value.kind == "V":
+        if value.dtype == dtype:
+            return value.code
+        same = DTYPES[value.dtype].itemsize == DTYPES[dtype].itemsize
+        return f"({value.code}).{'view' if same else 'astype'}({target})"
+    if not value.dtype.startswith(("int", "uint")):
+        return value.code if value.dtype == dtype else f"({value.code}).view({target})"
+    own = DTYPES[value.dtype]
+    if value.code.isdigit():
+        number = own.type(int(value.code))
+        number = (
+            number.view(dtype)
+            if own.itemsize == DTYPES[dtype].itemsize
+            else DTYPES[dtype].type(number)
+        )
+        return scope.constant(f"{dtype} {value.dtype} {value.code}", number)
+    code = f"{scope.dtype(value.dtype)}.type({value.code})"
+    return code if value.dtype == dtype else f"{code}.view({target})"
 
 
 def _device_function(scope: Scope, node: Json, lane: int) -> Value:
     name = node[1].removeprefix("func.")
-    function = intrinsics.meaning(name, scope.program.externs[name])
-    held = scope.constant(name, function, "F")
-    codes, vector = _arguments(scope, node[3:], lane)
+    meaning = intrinsics.meaning(name, scope.program.externs[name])
+    held = scope.constant(name, meaning.function, "F")
+    codes, vector = _arguments(scope, node[3:], lane, meaning.carriers)
     scope.count(f"func.{name}")
     dtype = node[2]
     if vector:

@@ -110,8 +110,7 @@ class Block:
 
     def _shadow(self, granule: int, warps: int) -> Shadow:
         shift = granule.bit_length() - 1
-        # as much again lies outside, so that negative addresses are found there
-        shadow = Shadow(2 * (len(self.smem) >> shift), shift, warps, 2 * warps)
+        shadow = Shadow(len(self.smem) >> shift, shift, warps, warps)
         for allocation in self.allocations:
             first, last = allocation.base >> shift, (allocation.base + allocation.nbytes) >> shift
             shadow.writer[first:last] = 2

@@ -1,9 +1,9 @@
 """A W4A16 matmul as tirx: cp.async ring, swizzled shared memory, ldmatrix, decode by lop3 and a half2 subtraction, mma.
 
-# ruff: noqa: C901, N812, PLR0912, PLR0915  a kernel in TVMScript is one function of many branches
-
 Written apart from the compiler's own families, so that the emulator is not only tested on code of one hand. ``fault`` plants a bug.
 """
+
+# ruff: noqa: C901, PLR0912, PLR0915  a kernel in TVMScript is one function of many branches
 
 from __future__ import annotations
 
