@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ladder.emulator.memory import WIDE, global_bounds, vector
+from ladder.emulator.memory import WIDE, global_bounds, shared_bounds, vector
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.warp import Array, Copy, GlobalBuffer, Mask, Warp, active
 
@@ -29,7 +29,7 @@ def cp_async(
     lanes, a = active(warp, mask, vector(warp, target, np.int64))
     if not len(a):
         return
-    a = a.astype(np.uint32)
+    a = warp.block.absolute(a)
     o = vector(warp, offset, np.int64)[lanes].astype(np.int64)
     if size not in (4, 8, 16):
         raise Fault(f"unsupported: cp.async of {size} bytes", at=site, hint="4, 8 or 16")
@@ -40,10 +40,7 @@ def cp_async(
     _count(warp, a, o, size)
     copy = Copy(_perform(warp, a, buffer, o, size, kept))
     warp.open_copies.append(copy)
-    if warp.block.policy == "eager":
-        copy.run()
-    else:
-        warp.block.copies.append(copy)
+    warp.machine.launch(copy)
 
 
 def _check(
@@ -68,18 +65,15 @@ def _check(
         global_bounds(warp, lanes, buffer, o, size, site)
     else:
         _check_partial(warp, lanes, site, buffer, o, size, kept)
-    shadow = warp.block.shadow
+    shadow = warp.cluster.shadow
     if shadow is None:
-        end = warp.block.end
-        if int(a.min()) < warp.block.first or int(a.max()) + size > end:
-            raise Fault(f"bounds: a copy to shared bytes beyond {end}", at=site)
+        shared_bounds(a, size, site, warp, lanes)
         return
     epoch = warp.copy_epochs.get(site.number)
     if epoch is None:
-        epoch = shadow.new_epoch(f"cp.async of warp {warp.index}", warp.index, site)
+        epoch = shadow.order.new_epoch(f"cp.async of warp {warp.index}", warp.agent, site)
         warp.copy_epochs[site.number] = epoch
-        shadow.flying.add(epoch)
-    shadow.write_as(epoch, warp.index, site, a, lanes, size)
+    shadow.write_as(epoch, warp.agent, site, a, lanes, size)
 
 
 def _check_partial(
@@ -117,7 +111,7 @@ def _check_partial(
 
 
 def _count(warp: Warp, a: Array, o: Array, size: int) -> None:
-    counters = warp.block.counters
+    counters = warp.machine.counters
     if counters is not None:
         counters.shared("cp.async", a, size)
         counters.memory("cp.async", o, size)
@@ -126,17 +120,17 @@ def _count(warp: Warp, a: Array, o: Array, size: int) -> None:
 def _perform(
     warp: Warp, a: Array, buffer: GlobalBuffer, o: Array, size: int, kept: Array | None
 ) -> Any:
-    block, wide = warp.block, WIDE[size]
+    cluster, wide = warp.cluster, WIDE[size]
 
     def whole() -> None:
-        block.view(wide)[a // size] = buffer.view(wide).take(o // size)
+        cluster.view(wide)[a // size] = buffer.view(wide).take(o // size)
 
     def partial() -> None:
         assert kept is not None
         inside = np.arange(size) < kept[:, None]
         source = np.where(inside, o[:, None] + np.arange(size), 0)
         rows = np.where(inside, buffer.data.take(source), np.uint8(0))
-        block.smem[a[:, None] + np.arange(size)] = rows
+        cluster.smem[a[:, None] + np.arange(size)] = rows
 
     return whole if kept is None else partial
 
@@ -149,14 +143,11 @@ def commit_group(warp: Warp, _mask: Mask, _site: Site) -> None:
 
 def wait_group(warp: Warp, _mask: Mask, _site: Site, pending: int) -> None:
     """Wait until at most ``pending`` groups are in flight."""
-    shadow = warp.block.shadow
     while len(warp.copy_groups) > pending:
         copies, epochs = warp.copy_groups.pop(0)
         for copy in copies:
             copy.run()
-        if shadow is not None:
-            shadow.flying.difference_update(epochs)
-            shadow.adopt(warp.index, epochs)
+        warp.cluster.order.adopt(warp.agent, epochs)
 
 
 def wait_all(warp: Warp, mask: Mask, site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ladder.emulator.race import Truths, knowledge_of
+from ladder.emulator.order import Knowledge, united
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.warp import LANES, Block, Mask, Steps, Warp, one
 
@@ -19,7 +19,7 @@ class NamedBarrier:
     threads: int = 0
     waiting: list[Warp] = field(default_factory=list)
     arrived: list[Warp] = field(default_factory=list)
-    knowledge: list[tuple[int, Truths]] = field(default_factory=list)
+    knowledge: list[Knowledge] = field(default_factory=list)
     open: bool = True
 
     def __str__(self) -> str:
@@ -56,8 +56,7 @@ def _join(warp: Warp, mask: Mask, site: Site, number: Any, threads: Any) -> Name
             f"barrier: warp {warp.index} comes twice to barrier {index} before it completes",
             at=site,
         )
-    if block.shadow is not None:
-        barrier.knowledge.append(block.shadow.release(warp.index))
+    barrier.knowledge.append(block.cluster.order.release(warp.agent))
     return barrier
 
 
@@ -65,15 +64,14 @@ def _complete(block: Block, number: int, barrier: NamedBarrier) -> bool:
     if LANES * (len(barrier.waiting) + len(barrier.arrived)) < barrier.threads:
         return False
     barrier.open = False
-    block.progress += 1
+    block.machine.progress += 1
     del block.barriers[number]
-    shadow = block.shadow
-    if shadow is not None:
-        union = knowledge_of(barrier.knowledge)
-        for warp in barrier.waiting:
-            shadow.acquire(warp.index, union)
-        if len(barrier.waiting) == len(block.warps):
-            shadow.everyone_met()
+    order = block.cluster.order
+    union = united(barrier.knowledge)
+    for warp in barrier.waiting:
+        order.acquire(warp.agent, union)
+    if len(barrier.waiting) == order.warps:
+        order.everyone_met()
     return True
 
 
@@ -99,5 +97,4 @@ def bar_arrive(warp: Warp, mask: Mask, site: Site, number: Any, threads: Any) ->
 def warp_sync(warp: Warp, mask: Mask, site: Site, _members: Any = None) -> None:
     """``__syncwarp``: the lanes meet and see each other's writes."""
     warp.whole(mask, site)
-    if warp.block.shadow is not None:
-        warp.block.shadow.warp_sync(warp.index)
+    warp.cluster.order.warp_sync(warp.agent)

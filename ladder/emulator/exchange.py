@@ -25,13 +25,13 @@ def ldmatrix(
     warp.meet(mask, site)
     rows = 8 * matrices
     parts = [vector(warp, a, np.int64)[:rows] for a in addresses]
-    a = (parts[0] if len(parts) == 1 else np.concatenate(parts)).astype(np.uint32)
+    a = warp.block.absolute(parts[0] if len(parts) == 1 else np.concatenate(parts))
     lanes = np.full(len(a), -2)  # whichever lane: the instruction is the warp's
     shared_read(warp, lanes, a, 16, site)
-    if warp.block.counters is not None:
+    if warp.machine.counters is not None:
         for part in parts:
-            warp.block.counters.shared("ldmatrix", part.astype(np.uint32), 16)
-    words = warp.block.view(np.complex128).take(a >> 4)
+            warp.machine.counters.shared("ldmatrix", part.astype(np.uint32), 16)
+    words = warp.cluster.view(np.complex128).take(a >> 4)
     if transpose:
         halves = words.view(np.uint16).reshape(-1, 8, 8)
         words = np.ascontiguousarray(halves.transpose(0, 2, 1))
@@ -44,16 +44,16 @@ def stmatrix(
     """Store one 8x8 matrix from each register."""
     warp.meet(mask, site)
     count = len(registers)
-    a = vector(warp, address, np.int64)[: 8 * count].astype(np.uint32)
+    a = warp.block.absolute(vector(warp, address, np.int64)[: 8 * count])
     shared_write(warp, np.full(len(a), -2), a, 16, site)
-    if warp.block.counters is not None:
-        warp.block.counters.shared("stmatrix", a, 16)
+    if warp.machine.counters is not None:
+        warp.machine.counters.shared("stmatrix", a, 16)
     words = np.stack([vector(warp, r, _U32).view(_U32) for r in registers])
     if transpose:
         halves = words.view(np.uint16).reshape(count, 8, 8)
         words = np.ascontiguousarray(halves.transpose(0, 2, 1)).view(_U32)
     rows = np.ascontiguousarray(words).view(np.complex128).reshape(-1)
-    warp.block.view(np.complex128)[a >> 4] = rows
+    warp.cluster.view(np.complex128)[a >> 4] = rows
 
 
 def shuffle(

@@ -97,7 +97,8 @@ def _source(
         if variable in order:
             return order.index(variable)
     elif re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", part):
-        return np.uint32(int(part.rstrip("U"), 0) & 0xFFFFFFFF)
+        number: np.uint32 = np.uint32(int(part.rstrip("U"), 0) & 0xFFFFFFFF)
+        return number
     raise Fault(f"unsupported: operand {part} in device function {name!r}")
 
 

@@ -56,32 +56,35 @@ def _aligned(address: Array, width: int, site: Site, warp: Warp, lanes: Array) -
 
 def shared_read(warp: Warp, lanes: Array, address: Array, width: int, site: Site) -> None:
     """Check and record a read of shared memory."""
-    block = warp.block
+    shadow = warp.cluster.shadow
     _aligned(address, width, site, warp, lanes)
-    if block.shadow is not None:
-        block.shadow.read(warp.index, site, address, lanes, width)
+    if shadow is not None:
+        shadow.read(warp.agent, site, address, lanes, width)
     else:
-        _inside(address, width, site, warp, lanes)
+        shared_bounds(address, width, site, warp, lanes)
 
 
 def shared_write(warp: Warp, lanes: Array, address: Array, width: int, site: Site) -> None:
     """Check and record a write of shared memory."""
-    block = warp.block
+    shadow = warp.cluster.shadow
     _aligned(address, width, site, warp, lanes)
-    if block.shadow is not None:
-        block.shadow.write(warp.index, site, address, lanes, width)
+    if shadow is not None:
+        shadow.write(warp.agent, site, address, lanes, width)
     else:
-        _inside(address, width, site, warp, lanes)
+        shared_bounds(address, width, site, warp, lanes)
 
 
-def _inside(address: Array, width: int, site: Site, warp: Warp, lanes: Array) -> None:
-    block = warp.block
-    wrong = (address < block.first) | (address > block.end - width)
+def shared_bounds(address: Array, width: int, site: Site, warp: Warp, lanes: Array) -> None:
+    """Refuse addresses outside the allocations of every CTA of the cluster, where no shadow does it."""
+    cluster = warp.cluster
+    inside = address % np.uint32(cluster.stride)
+    wrong = (inside < cluster.first) | (inside > cluster.end - width)
+    wrong |= address >= len(cluster.smem)
     if np.count_nonzero(wrong):
         at = int(np.flatnonzero(wrong)[0])
         raise Fault(
             f"bounds: lane {int(lanes[at])} of warp {warp.index} touches shared byte "
-            f"{int(address[at])} of {block.end}",
+            f"{int(address[at])} of {cluster.end}",
             at=site,
             hint="check the index against the allocation's size",
         )
@@ -93,13 +96,13 @@ def load_shared(
     """Load ``count`` elements a lane: an array, or a list of arrays when ``count`` is over 1."""
     lanes, a = active(warp, mask, vector(warp, address, np.int64))
     width = np.dtype(dtype).itemsize * count
-    a = a.astype(np.uint32)
+    a = warp.block.absolute(a)
     if not len(a):
         return nothing(warp, dtype, count)
     shared_read(warp, lanes, a, width, site)
-    if warp.block.counters is not None:
-        warp.block.counters.shared("load", a, width)
-    return _gather(warp, mask, lanes, warp.block.view(WIDE[width]), a, dtype, count)
+    if warp.machine.counters is not None:
+        warp.machine.counters.shared("load", a, width)
+    return _gather(warp, mask, lanes, warp.cluster.view(WIDE[width]), a, dtype, count)
 
 
 def nothing(warp: Warp, dtype: Any, count: int) -> Any:
@@ -125,13 +128,15 @@ def store_shared(
     lanes, a = active(warp, mask, vector(warp, address, np.int64))
     if not len(a):
         return
-    a = a.astype(np.uint32)
+    a = warp.block.absolute(a)
     count = len(values)
     width = np.dtype(dtype).itemsize * count
     shared_write(warp, lanes, a, width, site)
-    if warp.block.counters is not None:
-        warp.block.counters.shared("store", a, width)
-    _scatter(warp, lanes, warp.block.view(WIDE[width]), a, _rows(warp, lanes, values, dtype), site)
+    if warp.machine.counters is not None:
+        warp.machine.counters.shared("store", a, width)
+    _scatter(
+        warp, lanes, warp.cluster.view(WIDE[width]), a, _rows(warp, lanes, values, dtype), site
+    )
 
 
 def _rows(warp: Warp, lanes: Array, values: Sequence[Any], dtype: Any) -> Array:
@@ -195,8 +200,8 @@ def load_global(
     if width > 16:
         raise Fault(f"unsupported: a load of {width} bytes a lane", at=site)
     global_bounds(warp, lanes, buffer, o, width, site)
-    if warp.block.counters is not None:
-        warp.block.counters.memory("load", o, width)
+    if warp.machine.counters is not None:
+        warp.machine.counters.memory("load", o, width)
     return _gather(warp, mask, lanes, buffer.view(WIDE[width]), o, dtype, count)
 
 
@@ -218,7 +223,7 @@ def store_global(
     if width > 16:
         raise Fault(f"unsupported: a store of {width} bytes a lane", at=site)
     global_bounds(warp, lanes, buffer, o, width, site)
-    if warp.block.counters is not None:
-        warp.block.counters.memory("store", o, width)
+    if warp.machine.counters is not None:
+        warp.machine.counters.memory("store", o, width)
     buffer.written = True
     _scatter(warp, lanes, buffer.view(WIDE[width]), o, _rows(warp, lanes, values, dtype), site)

@@ -1,131 +1,52 @@
-"""Happens-before detection on shared memory, in the manner of FastTrack, with asynchronous copies as agents.
+"""Race detection on shared memory, in the manner of FastTrack.
 
-Every access belongs to an **epoch**: one site, one agent, one interval between two synchronisations. The shadow holds
-for each granule of shared memory the epoch of its last write and, for each agent, of its last read. For each warp a row
-of truth values says which epochs happen before what the warp does now; a barrier unites rows. So a race is reported in
-any schedule that runs, whether or not a value went wrong.
-
-Inside one warp the unit is the lane: what a lane wrote itself it may read; another lane's write needs a warp-level
-synchronisation. A ``.sync`` instruction orders earlier reads of the warp before later writes (its lanes have met), but
-makes no write visible.
-
-A granule is as wide as the kernel's narrowest access to shared memory, so that no access covers part of one.
+The shadow holds for each granule of shared memory the epoch of its last write and, for each agent, of its last read; an
+access is checked against what its warp knows (:mod:`ladder.emulator.order`). So a race is reported in any schedule that runs,
+whether or not a value went wrong. A granule is as wide as the kernel's narrowest access to shared memory, so that no access covers part
+of one. Addresses are unsigned, so that a negative one lies far outside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ladder.emulator.order import NEVER_READ, NEVER_WRITTEN, OUTSIDE, Order, Truths
 from ladder.emulator.report import Fault, Site
 
-Ints = npt.NDArray[np.integer]
-Truths = npt.NDArray[np.bool_]
-
-#: epochs that are no access: never read, outside every allocation, never written
-NEVER_READ, OUTSIDE, NEVER_WRITTEN = 0, 1, 2
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """Accesses of one site by one agent between two synchronisations."""
-
-    agent: str
-    warp: int
-    site: Site
-    reads: bool = False
+Ints = npt.NDArray[Any]
 
 
 class Shadow:
-    """Shadow of the shared memory of one CTA (or of several that run in step).
+    """Shadow of the shared memory of the CTAs of a cluster.
 
     Args:
+        order: of the cluster's warps.
         granules: number of granules.
         shift: log2 of the bytes of a granule.
-        warps: warps of a CTA.
-        agents: rows of readers: the warps, then asynchronous agents that read shared memory.
     """
 
-    def __init__(self, granules: int, shift: int, warps: int, agents: int) -> None:
+    def __init__(self, order: Order, granules: int, shift: int) -> None:
+        self.order = order
         self.shift = shift
-        self.warps = warps
         self.writer = np.full(granules, OUTSIDE, np.int32)
         self.writer_lane = np.full(granules, -1, np.int16)
-        self.reader = np.zeros((agents, granules), np.int32)
+        #: one row for each warp, and one for each warp's asynchronous reads
+        self.reader = np.zeros((2 * order.warps, granules), np.int32)
         self.reader_lane = np.full(granules, -1, np.int16)
-        nobody = Epoch("nobody", -1, Site(-1, "nothing"))
-        self.epochs: list[Epoch] = [nobody, nobody, nobody]
-        self.ordered = np.zeros((warps, 1024), np.bool_)
-        self.ordered[:, NEVER_READ] = True
-        self.own = np.zeros((warps, 1024), np.bool_)
-        self.mine: list[set[int]] = [set() for _ in range(warps)]
-        self.flying: set[int] = set()
-        self.floor = 3
-        self._writes: list[dict[int, int]] = [{} for _ in range(warps)]
-        self._reads: list[dict[int, int]] = [{} for _ in range(warps)]
         self.place: Callable[[int], str] = str
 
-    # ---- epochs and order ---------------------------------------------------------------------------------------
+    def allocate(self, first: int, nbytes: int) -> None:
+        """Mark bytes as allocated and never written."""
+        self.writer[first >> self.shift : (first + nbytes) >> self.shift] = NEVER_WRITTEN
 
-    def new_epoch(self, agent: str, warp: int, site: Site, *, reads: bool = False) -> int:
-        """Number a fresh epoch, which nobody is ordered after yet."""
-        number = len(self.epochs)
-        self.epochs.append(Epoch(agent, warp, site, reads))
-        if number >= self.ordered.shape[1]:
-            self.ordered = _widened(self.ordered)
-            self.own = _widened(self.own)
-        return number
-
-    def adopt(self, warp: int, epochs: Iterable[int]) -> None:
-        """Let lanes of a warp see what they did themselves in these epochs."""
-        for number in epochs:
-            self.mine[warp].add(number)
-            self.own[warp, number] = True
-
-    def _open(self, table: dict[int, int], warp: int, site: Site, *, reads: bool) -> int:
-        number = table.get(site.number)
-        if number is None:
-            number = self.new_epoch(f"warp {warp}", warp, site, reads=reads)
-            table[site.number] = number
-            self.mine[warp].add(number)
-            self.own[warp, number] = True
-        return number
-
-    def converge(self, warp: int) -> None:
-        """The lanes of the warp met: its earlier reads come before its later writes."""
-        reads = self._reads[warp]
-        if reads:
-            self.ordered[warp, list(reads.values())] = True
-            reads.clear()
-
-    def warp_sync(self, warp: int) -> None:
-        """The lanes of the warp met and see each other's writes."""
-        mine = self.mine[warp]
-        if mine:
-            self.ordered[warp, list(mine)] = True
-            mine.clear()
-        self._writes[warp].clear()
-        self._reads[warp].clear()
-
-    def release(self, warp: int) -> tuple[int, Truths]:
-        """Return what the warp knows, its own accesses included, to be handed to others."""
-        self.warp_sync(warp)
-        return self.floor, self.ordered[warp, self.floor : len(self.epochs)].copy()
-
-    def acquire(self, warp: int, knowledge: tuple[int, Truths]) -> None:
-        """Order what the warp does from now on after what ``knowledge`` holds."""
-        first, row = knowledge
-        known = self.ordered[warp, first : first + len(row)]
-        np.logical_or(known, row, out=known)
-
-    def everyone_met(self) -> None:
-        """All warps met at one barrier: older epochs need no more joining, except copies in flight."""
-        self.floor = min(self.flying, default=len(self.epochs))
-
-    # ---- accesses -----------------------------------------------------------------------------------------------
+    def forget(self) -> None:
+        """Mark everything as outside and never read."""
+        self.writer.fill(OUTSIDE)
+        self.reader.fill(NEVER_READ)
 
     def granules(self, address: Ints, width: int) -> Ints:
         """Granules of accesses of ``width`` bytes at byte addresses: [n] -> [n] or [n, width / granule]."""
@@ -133,23 +54,38 @@ class Shadow:
         count = width >> self.shift
         return first if count <= 1 else first[:, None] + np.arange(count)
 
+    # ---- accesses -----------------------------------------------------------------------------------------------
+
     def read(self, warp: int, site: Site, address: Ints, lanes: Ints, width: int) -> None:
         """Check and record a read of ``width`` bytes at ``address`` by ``lanes`` of a warp."""
+        self._read(self.order.reading(warp, site), warp, warp, site, address, lanes, width)
+
+    def read_as(
+        self, epoch: int, warp: int, site: Site, address: Ints, lanes: Ints, width: int
+    ) -> None:
+        """Check a read that a warp leaves to the async proxy, and record it as ``epoch``."""
+        row = self.order.warps + warp
+        g = self._read(epoch, row, warp, site, address, lanes, width)
+        self._judge_proxy(warp, site, g)
+
+    def _read(
+        self, epoch: int, row: int, warp: int, site: Site, address: Ints, lanes: Ints, width: int
+    ) -> Ints:
         g = self.granules(address, width)
         where = lanes[:, None] if g.ndim == 2 else lanes
         try:
-            ok = self.ordered[warp].take(self.writer.take(g))
+            ok = self.order.known[0, warp].take(self.writer.take(g))
         except IndexError:
             raise self._outside(site, warp, g, where) from None
         if np.count_nonzero(ok) != ok.size:
             self._judge_read(warp, site, g, np.broadcast_to(where, g.shape), ok)
-        self.reader[warp][g] = self._open(self._reads[warp], warp, site, reads=True)
+        self.reader[row][g] = epoch
         self.reader_lane[g] = where
+        return g
 
     def write(self, warp: int, site: Site, address: Ints, lanes: Ints, width: int) -> None:
         """Check and record a write of ``width`` bytes at ``address`` by ``lanes`` of a warp."""
-        epoch = self._open(self._writes[warp], warp, site, reads=False)
-        self.write_as(epoch, warp, site, address, lanes, width)
+        self.write_as(self.order.writing(warp, site), warp, site, address, lanes, width)
 
     def write_as(
         self, epoch: int, warp: int, site: Site, address: Ints, lanes: Ints, width: int
@@ -157,7 +93,7 @@ class Shadow:
         """Check a write issued by a warp and record it as ``epoch``, which may be a copy in flight."""
         g = self.granules(address, width)
         where = lanes[:, None] if g.ndim == 2 else lanes
-        row = self.ordered[warp]
+        row = self.order.known[0, warp]
         try:
             ok = row.take(self.writer.take(g))
             read = row.take(self.reader.take(g, axis=1))
@@ -165,6 +101,8 @@ class Shadow:
             raise self._outside(site, warp, g, where) from None
         if np.count_nonzero(ok) != ok.size or np.count_nonzero(read) != read.size:
             self._judge_write(warp, site, g, np.broadcast_to(where, g.shape), ok, read)
+        if self.order.epochs[epoch].proxy:
+            self._judge_proxy(warp, site, g)
         self.writer[g] = epoch
         self.writer_lane[g] = where
 
@@ -173,7 +111,7 @@ class Shadow:
     def _judge_read(self, warp: int, site: Site, g: Ints, lanes: Ints, ok: Truths) -> None:
         g, lanes = g[~ok], lanes[~ok]
         epochs = self.writer[g]
-        good = self.own[warp].take(epochs) & (self.writer_lane[g] == lanes)
+        good = self.order.own[warp].take(epochs) & (self.writer_lane[g] == lanes)
         if not good.all():
             at = int(np.argmin(good))
             self._settle(site, warp, int(g[at]), int(lanes[at]), int(epochs[at]), reading=True)
@@ -181,7 +119,7 @@ class Shadow:
     def _judge_write(
         self, warp: int, site: Site, g: Ints, lanes: Ints, ok: Truths, read: Truths
     ) -> None:
-        flat, by, own = g.ravel(), lanes.ravel(), self.own[warp]
+        flat, by, own = g.ravel(), lanes.ravel(), self.order.own[warp]
         epochs = self.writer.take(flat)
         good = ok.ravel() | (epochs == NEVER_WRITTEN)
         if not good.all():
@@ -199,6 +137,21 @@ class Shadow:
             if not good.all():
                 at = int(np.argmin(good))
                 self._settle(site, warp, int(flat[at]), int(by[at]), int(epochs[at]))
+
+    def _judge_proxy(self, warp: int, site: Site, g: Ints) -> None:
+        """The async proxy sees a generic write only after a proxy fence."""
+        epochs = self.writer.take(g)
+        seen = self.order.known[1, warp].take(epochs) | (epochs == NEVER_WRITTEN)
+        if seen.all():
+            return
+        at = int(np.argmin(seen.ravel()))
+        other = self.order.epochs[int(epochs.ravel()[at])]
+        place = self.place(int(g.ravel()[at]) << self.shift)
+        raise Fault(
+            f"proxy: an asynchronous access to {place} does not see the generic write by {other.agent}",
+            at=f"{site}; the write was {other.site}",
+            hint="fence.proxy.async between the write and the barrier before the access",
+        )
 
     def _settle(
         self,
@@ -224,10 +177,11 @@ class Shadow:
                 at=site,
                 hint="a wait or a barrier is missing, or the copy does not cover it",
             )
-        other = self.epochs[epoch]
+        other = self.order.epochs[epoch]
         earlier = "read" if other.reads else "write"
         verb = "reads" if reading else "writes"
-        inside = "another lane" if other.warp == warp and epoch not in self.flying else other.agent
+        same = other.warp == warp and epoch in self.order.mine[warp]
+        inside = "another lane" if same else other.agent
         raise Fault(
             f"race: {who} {verb} {place} without being ordered after a {earlier} by {inside}",
             at=f"{site}; the {earlier} was {other.site}",
@@ -247,24 +201,11 @@ class Shadow:
         )
 
 
-def _widened(table: Truths) -> Truths:
-    return np.pad(table, ((0, 0), (0, table.shape[1])))
-
-
 def _advice(agent: str, inside: str) -> str:
     if inside == "another lane":
         return "lanes of one warp meet at __syncwarp before they read each other's data"
     if agent.startswith("cp.async"):
         return "wait for the copy's group, then meet at a barrier"
+    if not agent.startswith("warp"):
+        return "wait for the asynchronous access to complete"
     return "a barrier between the two accesses is missing"
-
-
-def knowledge_of(parts: Sequence[tuple[int, Truths]]) -> tuple[int, Truths]:
-    """Unite what several warps released."""
-    first = min(lo for lo, _ in parts)
-    size = max(lo + len(row) for lo, row in parts) - first
-    union = np.zeros(size, np.bool_)
-    for lo, row in parts:
-        part = union[lo - first : lo - first + len(row)]
-        np.logical_or(part, row, out=part)
-    return first, union

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from ladder.emulator.counters import Counters
 from ladder.emulator.program import DTYPES, Json
 from ladder.emulator.report import Fault, Report
-from ladder.emulator.schedule import SCHEDULES, run_block
+from ladder.emulator.schedule import SCHEDULES, Scheduler
 from ladder.emulator.translate import Parameter, Translation, translate
 from ladder.emulator.translate_scope import Options
-from ladder.emulator.warp import Block, GlobalBuffer
+from ladder.emulator.warp import Cluster, GlobalBuffer, Machine, Steps, Warp
 
 Argument = npt.NDArray[Any] | int | float
 
@@ -79,16 +79,18 @@ def run(  # noqa: PLR0913  a launch has this many parts
         )
     values = _bind(listing, arguments)
     _check_extents(listing, grid, threads)
-    counted = Counters() if counters else None
-    steps = 0
+    machine = Machine(
+        shape,
+        listing.allocations,
+        listing.granule,
+        detect,
+        schedule,
+        random.Random(seed),
+        Counters() if counters else None,
+    )
     runs = [0] * len(listing.histograms)
     with np.errstate(all="ignore"):
-        for number, place in enumerate(np.ndindex(grid[::-1])):
-            cta = _cta(listing, shape, seed + number, schedule, detect=detect, counters=counted)
-            z, y, x = place
-            launch = Launch(values, x, y, z)
-            run_block(cta, lambda warp, launch=launch: listing.function(warp, launch, runs))  # type: ignore[misc]
-            steps += cta.steps
+        _run_grid(listing, machine, values, grid, runs)
     _write_back(listing, values, arguments)
     return Report(
         listing.kernel,
@@ -97,29 +99,32 @@ def run(  # noqa: PLR0913  a launch has this many parts
         schedule,
         seed,
         taken,
-        steps,
-        _totals(listing, counted, runs),
+        machine.steps,
+        _totals(listing, machine.counters, runs),
     )
 
 
-def _cta(
+def _run_grid(
     kernel: Translation,
-    threads: tuple[int, int, int],
-    seed: int,
-    schedule: str,
-    *,
-    detect: bool,
-    counters: Counters | None,
-) -> Block:
-    return Block(
-        threads,
-        kernel.allocations,
-        granule=kernel.granule,
-        detect=detect,
-        rng=random.Random(seed),
-        policy=schedule,
-        counters=counters,
-    )
+    machine: Machine,
+    values: tuple[Any, ...],
+    grid: tuple[int, int, int],
+    runs: list[int],
+) -> None:
+    """Run the CTAs of a grid one after another, x fastest."""
+    cluster: Cluster | None = None
+    for z, y, x in np.ndindex(grid[::-1]):
+        if cluster is None:
+            cluster = Cluster(machine)
+        else:
+            cluster.renew()
+        launch = Launch(values, x, y, z)
+        cluster.blocks[0].name = str((x, y, z))
+
+        def start(warp: Warp, launch: Launch = launch) -> Steps:
+            return kernel.function(warp, launch, runs)
+
+        Scheduler(machine, [cluster], start).run()
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Chooses who goes on: a warp that is ready, or a copy in flight.
+"""Chooses who goes on: a warp that is ready, or an asynchronous operation in flight.
 
 ``random`` draws both from a seed. ``eager`` carries copies out as soon as they are issued and ``lazy`` only when somebody waits for
 them; both take warps in turn.
@@ -6,85 +6,121 @@ them; both take warps in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ladder.emulator.report import Fault
-from ladder.emulator.warp import Block, Copy, Steps, Wait, Warp
+from ladder.emulator.warp import Cluster, Copy, Machine, Steps, Wait, Warp
 
 SCHEDULES = ("random", "eager", "lazy")
 #: decisions without progress after which a spinning kernel counts as stuck
 PATIENCE = 20_000
 
 
-def run_block(block: Block, start: Callable[[Warp], Steps]) -> None:
-    """Run all warps of a CTA to their end.
+class Scheduler:
+    """Runs the warps of some clusters together.
 
-    Raises:
-        Fault: ``deadlock`` when nobody can go on, ``livelock`` when nobody gets anywhere, or what a warp met.
+    Args:
+        machine: of the launch.
+        clusters: whose warps run.
+        start: makes the generator of a warp.
     """
-    threads: dict[int, Steps] = {w.index: start(w) for w in block.warps}
-    state: dict[int, Wait] = dict.fromkeys(threads, ("start", None))
-    last = -1
-    idle = 0
-    while state:
-        ready = [i for i, (_, test) in state.items() if test is None or test()]
-        block.copies = [copy for copy in block.copies if not copy.done]
-        before = block.progress
-        block.steps += 1
-        if _prefers_copy(block, ready):
-            _any_copy(block).run()
-            block.progress += 1
+
+    def __init__(
+        self, machine: Machine, clusters: Sequence[Cluster], start: Callable[[Warp], Steps]
+    ) -> None:
+        self.machine = machine
+        self.clusters = clusters
+        self.warps = [w for c in clusters for b in c.blocks for w in b.warps]
+        self.threads: dict[int, Steps] = {i: start(w) for i, w in enumerate(self.warps)}
+        self.state: dict[int, Wait] = dict.fromkeys(self.threads, ("has not started", None))
+        self.last = -1
+
+    def run(self) -> None:
+        """Run all warps to their end, then what they left in flight.
+
+        Raises:
+            Fault: ``deadlock`` when nobody can go on, ``livelock`` when nobody gets anywhere, or what a warp met.
+        """
+        machine = self.machine
+        idle = 0
+        while self.state:
+            before = machine.progress
+            self._step()
+            idle = idle + 1 if machine.progress == before else 0
+            if idle > PATIENCE:
+                raise Fault(
+                    f"livelock: nothing changed in {PATIENCE} steps: {self._reasons()}",
+                    at=self._barriers(),
+                )
+        for copy in list(machine.copies):
+            copy.run()
+        machine.copies.clear()
+
+    def _step(self) -> None:
+        machine = self.machine
+        ready = [i for i, (_, test) in self.state.items() if test is None or test()]
+        if machine.copies:
+            machine.copies = [copy for copy in machine.copies if not copy.done]
+        machine.steps += 1
+        copy = self._copy(ready)
+        if copy is not None:
+            copy.run()
+            machine.progress += 1
         elif not ready:
-            raise _deadlock(block, state)
+            raise self._deadlock()
         else:
-            last = _pick(block, ready, last)
-            _advance(block, threads, state, last)
-        idle = idle + 1 if block.progress == before else 0
-        if idle > PATIENCE:
-            raise _stuck(state)
-    for copy in block.copies:
-        copy.run()
+            self._advance(self._pick(ready))
 
+    def _copy(self, ready: list[int]) -> Copy | None:
+        """An operation in flight to carry out now, or None to let a warp go on."""
+        machine = self.machine
+        if not machine.copies or (ready and machine.policy == "lazy"):
+            return None
+        if ready and machine.policy == "random" and machine.rng.random() < 0.5:
+            return None
+        able = [copy for copy in machine.copies if copy.ready]
+        if machine.policy == "random":
+            return able[machine.rng.randrange(len(able))]
+        return able[0]
 
-def _prefers_copy(block: Block, ready: list[int]) -> bool:
-    if not block.copies:
-        return False
-    return not ready or (block.policy == "random" and block.rng.random() < 0.5)
+    def _pick(self, ready: list[int]) -> int:
+        machine = self.machine
+        if machine.policy == "random":
+            return ready[machine.rng.randrange(len(ready))]
+        return min(ready, key=lambda i: (i <= self.last, i))
 
+    def _advance(self, index: int) -> None:
+        self.last = index
+        try:
+            self.state[index] = next(self.threads[index])
+        except StopIteration:
+            del self.state[index]
+            self.machine.progress += 1
 
-def _any_copy(block: Block) -> Copy:
-    if block.policy == "random":
-        return block.copies[block.rng.randrange(len(block.copies))]
-    return block.copies[0]
+    # ---- reports ------------------------------------------------------------------------------------------------
 
+    def _name(self, index: int) -> str:
+        warp = self.warps[index]
+        many = len(self.clusters) > 1 or len(self.clusters[0].blocks) > 1
+        return f"warp {warp.index} of CTA {warp.block.name}" if many else f"warp {warp.index}"
 
-def _pick(block: Block, ready: list[int], last: int) -> int:
-    if block.policy == "random":
-        return ready[block.rng.randrange(len(ready))]
-    return min(ready, key=lambda i: (i <= last, i))
+    def _reasons(self) -> str:
+        return "; ".join(f"{self._name(i)} {reason}" for i, (reason, _) in self.state.items())
 
+    def _barriers(self) -> str:
+        found = []
+        for cluster in self.clusters:
+            found += [
+                f"barrier {n}: {b}" for k in cluster.blocks for n, b in sorted(k.barriers.items())
+            ]
+            found += [str(b) for b in cluster.mbarriers.values()]
+        return "; ".join(found)
 
-def _advance(block: Block, threads: dict[int, Steps], state: dict[int, Wait], index: int) -> None:
-    try:
-        state[index] = next(threads[index])
-    except StopIteration:
-        del state[index]
-        block.progress += 1
-
-
-def _deadlock(block: Block, state: dict[int, Wait]) -> Fault:
-    reasons = "; ".join(f"warp {i} {reason}" for i, (reason, _) in sorted(state.items()))
-    gone = [w.index for w in block.warps if w.index not in state]
-    barriers = [f"barrier {n}: {b}" for n, b in sorted(block.barriers.items())]
-    barriers += [str(b) for b in block.mbarriers.values()]
-    ended = f"warps {gone} have ended; " if gone else ""
-    return Fault(
-        f"deadlock: {ended}{reasons}",
-        at="; ".join(barriers),
-        hint="all participants have to reach a barrier, and every wait needs its arrivals",
-    )
-
-
-def _stuck(state: dict[int, Wait]) -> Fault:
-    reasons = "; ".join(f"warp {i} {reason}" for i, (reason, _) in sorted(state.items()))
-    return Fault(f"livelock: nothing changed in {PATIENCE} steps: {reasons}")
+    def _deadlock(self) -> Fault:
+        gone = [self._name(i) for i in range(len(self.warps)) if i not in self.state]
+        ended = f"{', '.join(gone)} ended; " if gone else ""
+        return Fault(
+            f"deadlock: {ended}{self._reasons()}",
+            at=self._barriers(),
+            hint="all participants have to reach a barrier, and every wait needs its arrivals",
+        )

@@ -1,7 +1,7 @@
-"""State of a CTA and of its warps while a kernel runs.
+"""State of a grid while a kernel runs: clusters of CTAs, their shared memory, their warps.
 
-Lanes are vectors: a warp of one CTA has 32 lanes; a warp that runs for several CTAs in step has 32 for each of them, CTA
-after CTA. Registers hold arrays that are never changed in place, so that a copy is a reference.
+Registers hold arrays over 32 lanes that are never changed in place, so that a copy is a reference. Shared addresses are bytes of a
+CTA's own memory; those of the cluster's window carry ``WINDOW`` and the rank of the CTA.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ladder.emulator.counters import Counters
-from ladder.emulator.race import Shadow, Truths
+from ladder.emulator.order import Order
+from ladder.emulator.race import Shadow
 from ladder.emulator.report import Fault, Site
 
 LANES = 32
@@ -24,6 +25,9 @@ Mask = Array | None
 #: what a warp yields: why it stops, and what it waits for (None: nothing, let others run)
 Wait = tuple[str, Callable[[], bool] | None]
 Steps = Iterator[Wait]
+
+#: a shared::cluster address is WINDOW + (rank << RANK_SHIFT) + the address in that CTA
+WINDOW, RANK_SHIFT = 1 << 31, 20
 
 
 @dataclass
@@ -64,72 +68,154 @@ class Allocation:
 
 @dataclass
 class Copy:
-    """An asynchronous copy that was issued and has not been carried out."""
+    """An asynchronous operation that was issued and has not been carried out."""
 
     perform: Callable[[], None]
     done: bool = False
+    after: Copy | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the operation that it has to follow is done."""
+        return self.after is None or self.after.done
 
     def run(self) -> None:
-        """Carry it out, once."""
+        """Carry it out once, after what it has to follow."""
         if not self.done:
+            if self.after is not None:
+                self.after.run()
             self.done = True
             self.perform()
 
 
-class Block:
-    """A CTA: shared memory, its shadow, its warps and what is in flight."""
+@dataclass
+class Machine:
+    """What all CTAs of a launch share.
 
-    def __init__(
-        self,
-        threads: tuple[int, int, int],
-        allocations: tuple[Allocation, ...],
-        *,
-        granule: int,
-        detect: bool,
-        rng: random.Random,
-        policy: str,
-        counters: Counters | None,
-    ) -> None:
-        self.shape = threads
-        self.threads = threads[0] * threads[1] * threads[2]
-        self.allocations = allocations
-        self.first = min((a.base for a in allocations), default=0)
-        self.end = max((a.base + a.nbytes for a in allocations), default=0)
-        size = (self.end + 1024) // 16 * 16
-        self.smem = np.full(size, 0xBA, np.uint8)
+    Attributes:
+        threads: of a CTA along x, y, z.
+        allocations: shared buffers of a CTA.
+        granule: bytes of the narrowest access to shared memory.
+        detect: whether races are looked for.
+        policy: of the schedule.
+        rng: of the schedule.
+        counters: counts, or None.
+        copies: asynchronous operations in flight.
+        progress: grows with every event that may wake somebody.
+        steps: scheduling decisions.
+    """
+
+    threads: tuple[int, int, int]
+    allocations: tuple[Allocation, ...]
+    granule: int
+    detect: bool
+    policy: str
+    rng: random.Random
+    counters: Counters | None
+    copies: list[Copy] = field(default_factory=list)
+    progress: int = 0
+    steps: int = 0
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        x, y, z = self.threads
+        return (x * y * z + LANES - 1) // LANES
+
+    def launch(self, copy: Copy) -> None:
+        """Put an asynchronous operation on its way; an eager schedule carries it out now."""
+        if self.policy == "eager" and copy.ready:
+            copy.run()
+        else:
+            self.copies.append(copy)
+
+
+class Cluster:
+    """CTAs that see each other's shared memory; most kernels have clusters of one.
+
+    Args:
+        machine: of the launch.
+        size: CTAs.
+    """
+
+    def __init__(self, machine: Machine, size: int = 1) -> None:
+        self.machine = machine
+        self.end = max((a.base + a.nbytes for a in machine.allocations), default=0)
+        self.first = min((a.base for a in machine.allocations), default=0)
+        #: bytes between the memories of two ranks
+        self.stride = (self.end + 1024) // 1024 * 1024
+        self.smem = np.empty(self.stride * size, np.uint8)
         self._views: dict[Any, Array] = {}
-        self.rng, self.policy, self.counters = rng, policy, counters
-        self.copies: list[Copy] = []
+        self.order = Order(size * machine.warps)
+        self.shadow: Shadow | None = None
+        if machine.detect:
+            shift = machine.granule.bit_length() - 1
+            self.shadow = Shadow(self.order, len(self.smem) >> shift, shift)
+            self.shadow.place = self.place
+        self.blocks = [Block(self, rank) for rank in range(size)]
         self.barriers: dict[int, Any] = {}
         self.mbarriers: dict[int, Any] = {}
-        self.progress = 0
-        self.steps = 0
-        count = (self.threads + LANES - 1) // LANES
-        self.shadow = self._shadow(granule, count) if detect else None
-        self.warps = [Warp(self, index) for index in range(count)]
+        self.renew(fresh=True)
 
-    def _shadow(self, granule: int, warps: int) -> Shadow:
-        shift = granule.bit_length() - 1
-        shadow = Shadow(len(self.smem) >> shift, shift, warps, warps)
-        for allocation in self.allocations:
-            first, last = allocation.base >> shift, (allocation.base + allocation.nbytes) >> shift
-            shadow.writer[first:last] = 2
-        shadow.place = self.place
-        return shadow
+    def renew(self, *, fresh: bool = False) -> None:
+        """Take the memory and the tables for the next CTAs of the grid; nothing of the last ones is left."""
+        self.smem.fill(0xBA)
+        self.barriers.clear()
+        self.mbarriers.clear()
+        if not fresh:
+            self.order.forget()
+            self.blocks = [Block(self, rank) for rank in range(len(self.blocks))]
+        if self.shadow is not None:
+            if not fresh:
+                self.shadow.forget()
+            for block in self.blocks:
+                for allocation in self.machine.allocations:
+                    self.shadow.allocate(block.base + allocation.base, allocation.nbytes)
 
     def view(self, dtype: Any) -> Array:
-        """Shared memory as elements of a dtype."""
+        """Shared memory of all ranks as elements of a dtype."""
         found = self._views.get(dtype)
         if found is None:
             found = self._views[dtype] = self.smem.view(dtype)
         return found
 
     def place(self, address: int) -> str:
-        """Name a shared address by its allocation."""
-        for allocation in self.allocations:
-            if allocation.base <= address < allocation.base + allocation.nbytes:
-                return f"{allocation.name}+{address - allocation.base} B"
-        return f"shared address {address}"
+        """Name a byte of the cluster's shared memory by its allocation."""
+        rank, inside = divmod(address, self.stride)
+        name = f"shared address {inside}"
+        for allocation in self.machine.allocations:
+            if allocation.base <= inside < allocation.base + allocation.nbytes:
+                name = f"{allocation.name}+{inside - allocation.base} B"
+        return name if len(self.blocks) == 1 else f"{name} of rank {rank}"
+
+
+class Block:
+    """A CTA of a cluster."""
+
+    def __init__(self, cluster: Cluster, rank: int) -> None:
+        self.cluster, self.rank = cluster, rank
+        self.machine = cluster.machine
+        self.base = rank * cluster.stride
+        x, y, z = self.machine.threads
+        self.threads = x * y * z
+        self.barriers: dict[int, Any] = {}
+        self.name = str(rank)
+        self.warps = [Warp(self, index) for index in range(self.machine.warps)]
+
+    def absolute(self, address: Array, *, window: bool = False) -> Array:
+        """Shared addresses of this CTA, or of the cluster's window, as bytes of the cluster's memory: uint32."""
+        own: Array = address.astype(np.uint32)
+        if self.base:
+            own = own + np.uint32(self.base)
+        if not window:
+            return own
+        remote = address >= WINDOW
+        if not remote.any():
+            return own
+        offset = address.astype(np.uint32) - np.uint32(WINDOW)
+        rank = offset >> np.uint32(RANK_SHIFT)
+        inside = offset & np.uint32((1 << RANK_SHIFT) - 1)
+        return np.where(remote, rank * np.uint32(self.cluster.stride) + inside, own)
 
 
 class Warp:
@@ -137,10 +223,14 @@ class Warp:
 
     def __init__(self, block: Block, index: int) -> None:
         self.block = block
+        self.machine = block.machine
+        self.cluster = block.cluster
         self.index = index
+        #: row of the cluster's order
+        self.agent = block.rank * block.machine.warps + index
         self.lanes = np.arange(LANES)
         self.thread = (self.lanes + index * LANES).astype(np.int32)
-        x, y, _ = block.shape
+        x, y, _ = block.machine.threads
         self.thread_x = self.thread % np.int32(x)
         self.thread_y = self.thread // np.int32(x) % np.int32(y)
         self.thread_z = self.thread // np.int32(x * y)
@@ -151,7 +241,6 @@ class Warp:
         self.open_copies: list[Copy] = []
         self.copy_groups: list[tuple[list[Copy], list[int]]] = []
         self.copy_epochs: dict[int, int] = {}
-        self.registers: dict[str, Array] = {}
 
     def whole(self, mask: Mask, what: Site | str) -> None:
         """Refuse a warp-collective instruction that some lanes do not execute."""
@@ -168,8 +257,7 @@ class Warp:
     def meet(self, mask: Mask, what: Site | str) -> None:
         """A ``.sync`` instruction: all lanes execute it together."""
         self.whole(mask, what)
-        if self.block.shadow is not None:
-            self.block.shadow.converge(self.index)
+        self.cluster.order.converge(self.agent)
 
 
 def active(warp: Warp, mask: Mask, values: Array) -> tuple[Array, Array]:
@@ -197,20 +285,3 @@ def one(value: Any, mask: Mask, what: Site | str) -> int:
 def _ranges(lanes: Array) -> str:
     numbers = lanes.tolist()
     return f"{numbers}" if len(numbers) <= 8 else f"{numbers[:4]}..{numbers[-1]}"
-
-
-__all__ = [
-    "LANES",
-    "Allocation",
-    "Array",
-    "Block",
-    "Copy",
-    "GlobalBuffer",
-    "Mask",
-    "Steps",
-    "Truths",
-    "Wait",
-    "Warp",
-    "active",
-    "one",
-]

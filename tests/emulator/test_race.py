@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from ladder.emulator import Fault
-from ladder.emulator.race import NEVER_WRITTEN, Shadow
-from ladder.emulator.report import Site
 
 SYNC = ["eval", ["call", "cuda.cta_sync", ""]]
 WARP_SYNC = ["eval", ["call", "cuda.warp_sync", ""]]
@@ -233,29 +231,3 @@ def test_a_register_set_on_both_branches_is_set(hand):
     k.add(k.store(b, k.tid, ["load", r, 0]))
     assert kinds(k) == {""}
     assert y.tolist() == [1] * 5 + [2] * 27
-
-
-def test_a_granule_belongs_to_one_epoch_only_after_a_union():
-    shadow = Shadow(64, 2, 2, 2)
-    shadow.writer[:32] = NEVER_WRITTEN
-    lanes, place = np.arange(4), np.arange(4) * 4
-    shadow.write(0, Site(0, "st"), place, lanes, 4)
-    with pytest.raises(Fault):
-        shadow.read(1, Site(1, "ld"), place, lanes, 4)
-    shadow.acquire(1, shadow.release(0))
-    shadow.read(1, Site(1, "ld"), place, lanes, 4)
-    with pytest.raises(Fault):
-        shadow.write(0, Site(2, "st"), place, lanes, 4)
-
-
-def test_many_epochs_keep_their_order():
-    """The tables grow; what was ordered before stays ordered."""
-    shadow = Shadow(4096, 2, 2, 2)
-    shadow.writer[:] = NEVER_WRITTEN
-    lanes = np.arange(1)
-    for turn in range(3000):
-        shadow.write(turn % 2, Site(turn, "st"), lanes + 4 * (turn % 100), lanes, 4)
-        union = shadow.release(turn % 2)
-        shadow.acquire(1 - turn % 2, union)
-    assert len(shadow.epochs) > 3000
-    shadow.write(1, Site(9999, "st"), lanes, lanes, 4)

@@ -20,7 +20,7 @@ def test_a_barrier_that_one_warp_skips_is_a_deadlock(hand):
     with pytest.raises(Fault) as caught:
         k.run()
     assert caught.value.kind == "deadlock"
-    assert "warps [2] have ended" in str(caught.value)
+    assert "warp 2 ended" in str(caught.value)
     assert "64 of 96 threads came" in str(caught.value)
 
 
