@@ -87,6 +87,7 @@ class Kernel:
             e.bind(self.block_m * tiling.tokens, "first_token") if self.token_tiled else 0
         )
         self.shared = self._declare_arena(arena_bytes)
+        self._arena_address = e.bind(e.shared_pointer(self.shared["uint8"], 0), "arena_address")
 
     @property
     def token_tiled(self) -> bool:
@@ -136,8 +137,11 @@ class Kernel:
         return views
 
     def shared_address(self, byte: Any) -> Any:
-        """Pointer to a byte of the arena."""
-        return self.shared["uint8"].ptr_to([byte])
+        """Shared-memory address (32 bits) of a byte of the arena.
+
+        Plain 32-bit sums, so that a constant part becomes the immediate offset of an instruction.
+        """
+        return self._arena_address + e.cast("uint32", byte)
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -60,6 +60,13 @@ def registers(name: str, count: int, dtype: str) -> Buffer:
     return buffer
 
 
+def hold(value: Expr, name: str, dtype: str) -> Expr:
+    """Keep a value in a register that any later scope may read."""
+    register = registers(name, 1, dtype)
+    store(register, 0, value)
+    return register[0]
+
+
 def ptx(text: str, *operands: Expr) -> None:
     """Issue one PTX instruction; destinations come first, as in PTX."""
     T.evaluate(T.ptx[text](*operands))
@@ -137,6 +144,11 @@ def store_vector(target: Buffer, index: Expr, source: Buffer, first: int, width:
     """Write registers ``source[first:]`` to ``width`` consecutive elements with one store."""
     with T.vectorized(width) as i:
         T.buffer_store(target, source[first + i], [index + i])
+
+
+def shared_pointer(buffer: Buffer, index: Expr) -> Expr:
+    """Address of a shared-memory element as the 32-bit number that PTX instructions take."""
+    return T.cuda.cvta_generic_to_shared(buffer.ptr_to([index]))
 
 
 def sync_warp() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from ladder.codegen.arrange import Arrangement
+from ladder.codegen.arrange import build
 from ladder.codegen.context import arguments_of
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.listing import listing
@@ -30,7 +30,7 @@ def lower(plan: Plan) -> LoweredKernel:
         LoweringError: TVM is missing or another release than the pinned one.
     """
     verify(plan)
-    device = lower_to_cuda(Arrangement(plan, kernel_name(plan)).build(), plan.device.arch)
+    device = lower_to_cuda(build(plan, kernel_name(plan)), plan.device.arch)
     return LoweredKernel(
         name=device.name,
         source=device.source,

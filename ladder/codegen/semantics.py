@@ -198,26 +198,26 @@ def _odd_to_single(x: Doubles) -> Floats:
 
 def fma_f16x2(a: Bits, b: Bits, c: Bits) -> Bits:
     """Two lanes of ``a*b + c``, rounded once (PTX ISA fma.rn.f16x2: subnormals are supported)."""
-    x, y, z = (halves(v).astype(np.float64) for v in np.broadcast_arrays(a, b, c))
+    x, y, z = (halves(v).astype(np.float64) for v in (a, b, c))
     return pack_f16(fma_odd(x, y, z).astype(np.float16))
 
 
 def fma_bf16x2(a: Bits, b: Bits, c: Bits) -> Bits:
     """Two lanes of ``a*b + c``, rounded once (PTX ISA fma.rn.bf16x2: subnormals are supported)."""
-    x, y, z = (brains(v).astype(np.float64) for v in np.broadcast_arrays(a, b, c))
+    x, y, z = (brains(v).astype(np.float64) for v in (a, b, c))
     return pack_bf16(_odd_to_single(fma_odd(x, y, z)))
 
 
 def _lanes16(operation: Callable[..., npt.NDArray[np.float16]]) -> Meaning:
     def apply(*args: Bits) -> Bits:
-        return pack_f16(operation(*(halves(v) for v in np.broadcast_arrays(*args))))
+        return pack_f16(operation(*map(halves, args)))
 
     return apply
 
 
 def _lanes_bf16(operation: Callable[..., Floats]) -> Meaning:
     def apply(*args: Bits) -> Bits:
-        return pack_bf16(operation(*(brains(v) for v in np.broadcast_arrays(*args))))
+        return pack_bf16(operation(*map(brains, args)))
 
     return apply
 

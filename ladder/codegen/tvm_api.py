@@ -18,9 +18,9 @@ try:
     import tvm
     from tvm import tirx
     from tvm.script.ir_builder import IRBuilder
+    from tvm.tirx.build import split_host_device_mods
     from tvm.tirx.compilation_pipeline import finalize_device_passes_tirx, get_tir_pipeline
     from tvm.tirx.script import builder as T
-    from tvm.tirx.build import split_host_device_mods
 except ImportError as error:  # the extra is missing, or a library of it does not load
     raise LoweringError(
         f"lowering needs apache-tvm {TVM_VERSION}, which cannot be imported ({error})",

@@ -110,6 +110,8 @@ class Plan:
         depth: slots of a load ring.
         convert: where codes become compute values, "register" or "shared".
         zero: where zero points are taken off, "sums" or "register" (see :mod:`ladder.scheduler.zero`).
+        lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
+            slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" or "scalar".
         m_range: least and largest M that the kernel takes (None: no upper limit).
         launch: "plain" or "pdl" (programmatic dependent launch).
@@ -124,6 +126,7 @@ class Plan:
     depth: int
     convert: str = "register"
     zero: str = "sums"
+    lookahead: bool = False
     access: str = "vector"
     m_range: tuple[int, int | None] = (0, None)
     launch: str = "plain"

@@ -103,12 +103,7 @@ class GroupScaleEmitter:
         return terms
 
     def _held(self, value: Any, name: str) -> Any:
-        """A value in a register of its own, readable from any later scope."""
-        if value is None:
-            return None
-        register = e.registers(name, 1, "float32")
-        e.store(register, 0, value)
-        return register[0]
+        return None if value is None else e.hold(value, name, "float32")
 
     def _zero_factor(self, scale: Any, zero: Any, beta: float) -> Any:
         """Factor of a set of activation sums, or None when it is zero."""

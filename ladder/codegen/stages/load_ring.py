@@ -216,8 +216,11 @@ class RingEmitter:
                 offset = (
                     e.i64(token) * kernel.arg["x_stride_m"] + e.i64(k) * kernel.arg["x_stride_k"]
                 )
-                value = kernel.arg["x"][e.select(inside, offset, e.i64(0))]
-                e.store(kernel.shared["uint16"], target, e.select(inside, value, e.u16(0)))
+                element = e.registers("element_bits", 1, "uint16")
+                e.store(element, 0, e.u16(0))
+                with e.when(inside):
+                    e.store(element, 0, kernel.arg["x"][offset])
+                e.store(kernel.shared["uint16"], target, element[0])
 
     def _logical_k(self, position: Any) -> tuple[Any, Any]:
         """Padded position along K -> (logical index, whether it exists)."""

@@ -19,6 +19,8 @@ _MMA = {
     "bfloat16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
 }
 _LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
+#: register sets of B fragments: one is filled while products still read another
+BANKS = 3
 #: products that stand between two that add to the same accumulators (an mma takes some 33 cycles, its pipe 8)
 INDEPENDENT_PRODUCTS = 4
 #: two ones of the compute type: the A fragment whose product is the sum of the activations
@@ -34,9 +36,11 @@ class MultiplyEmitter:
         self.mma, self.ones = _MMA[compute], _ONES[compute]
         tiles = stage.row_tiles * stage.token_tiles
         self.acc = e.registers("acc", tiles * stage.classes * 4, "float32")
-        self.sum = e.registers("activation_sum", max(1, stage.sums * stage.token_tiles * 4), "float32")
+        self.sum = e.registers(
+            "activation_sum", max(1, stage.sums * stage.token_tiles * 4), "float32"
+        )
         self.group = max(map(len, self.tile_groups()))
-        self.b, self.turn = e.registers("b", 8 * self.group, "uint32"), 0
+        self.b = e.registers("b", BANKS * 4 * self.group, "uint32")
         for tile in range(stage.token_tiles):
             self.clear(tile)
 
@@ -71,36 +75,43 @@ class MultiplyEmitter:
         tiles = range(self.stage.token_tiles)
         return [tuple(tiles[i : i + size]) for i in range(0, len(tiles), size)]
 
-    def load_activations(self, start: Any, step: int, tiles: tuple[int, ...]) -> list[list[Any]]:
+    def bank(self, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
+        """The registers of a bank, four per token tile."""
+        first = 4 * self.group * bank
+        return [[self.b[first + 4 * i + j] for j in range(4)] for i in range(len(tiles))]
+
+    def load_activations(
+        self, start: Any, step: int, tiles: tuple[int, ...], bank: int
+    ) -> list[list[Any]]:
         """B fragments of steps ``step`` and ``step + 1`` of a block, per token tile: b0, b1 of either step.
 
-        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step. Two register sets take turns,
-        so that one may be filled while products still read the other.
+        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step.
 
         Args:
             start: first byte of the block's activations in the arena.
             step: even step of the block.
             tiles: token tiles of the warp.
+            bank: register set that is filled.
         """
         kernel, plan = self.kernel, self.kernel.plan
         per_row = plan.packing.geometry.block_k // 8
         chunk = step * 2 + kernel.lane // 8
-        loaded = []
-        for index, tile in enumerate(tiles):
-            row = (
-                kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS)
-                + tile * TILE_TOKENS
-                + kernel.lane % 8
-            )
-            if plan.rows_loaded < plan.tiling.tokens:
+        first_row = kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS) + kernel.lane % 8
+        clamped = plan.rows_loaded < plan.tiling.tokens
+        origin = None
+        if not clamped:
+            place = start + swizzled_chunk(first_row, chunk, per_row) * 16
+            origin = e.hold(kernel.shared_address(place), "b_address", "uint32")
+        loaded = self.bank(tiles, bank)
+        for tile, registers in zip(tiles, loaded, strict=True):
+            if origin is not None:
+                # Tiles are 8 rows apart: the swizzle repeats, and the distance is a constant.
+                address = origin + e.u32(tile * TILE_TOKENS * per_row * 16)
+            else:
                 # Tokens that cannot exist read the last row that does; their columns are never stored.
-                row = e.least(row, plan.rows_loaded - 1)
-            address = start + swizzled_chunk(row, chunk, per_row) * 16
-            first = 4 * (self.turn * self.group + index)
-            registers = [self.b[first + i] for i in range(4)]
-            e.ptx(_LDMATRIX, *registers, kernel.shared_address(address))
-            loaded.append(registers)
-        self.turn ^= 1
+                row = e.least(first_row + tile * TILE_TOKENS, plan.rows_loaded - 1)
+                address = kernel.shared_address(start + swizzled_chunk(row, chunk, per_row) * 16)
+            e.ptx(_LDMATRIX, *registers, address)
         return loaded
 
     def products(self, fragments: list[list[Any]], b: list[Any], tile: int, cls: int) -> None:

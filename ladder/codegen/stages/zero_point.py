@@ -32,6 +32,9 @@ class ZeroPoint:
         assert self.shifts is not None, "the plan checker admits exact subtraction only"
         rows = kernel.plan.tiling.row_tiles
         self.offsets = e.registers("zero_offset", rows * 2 * len(self.affine), "uint32")
+        # Fragments of two pairs of steps live at once: one is multiplied while the next is made.
+        self.sets, self.turn = 4 * rows, 0
+        self.lanes = e.registers("lanes", 4 * self.sets, "uint32")
         if packing.zero_dtype is None or not kernel.plan.has_groups:
             self._set(lambda row_tile, half: self.metadata.single("zeros", row_tile, half))
 
@@ -50,7 +53,9 @@ class ZeroPoint:
                 zero = zero_of(row_tile, half)
                 for cls in range(len(self.affine)):
                     e.store(
-                        self.offsets, self._place(row_tile, half, cls), self._offset(cls, half, zero)
+                        self.offsets,
+                        self._place(row_tile, half, cls),
+                        self._offset(cls, half, zero),
                     )
 
     def _offset(self, cls: int, half: int, zero: Any) -> Any:
@@ -68,10 +73,13 @@ class ZeroPoint:
     def subtract(self, fragment: list[Any], row_tile: int, cls: int) -> list[Any]:
         """A fragment with its zero point taken off."""
         mantissa, bias = _EXPONENT[self.compute]
+        self.turn = (self.turn + 1) % self.sets
         result = []
         for index, value in enumerate(fragment):
             half = index & 1
             factor = ((self.shifts[cls][half] + bias) << mantissa) * 0x00010001
             offset = self.offsets[self._place(row_tile, half, cls)]
-            result.append(e.call(_FMA[self.compute], value, e.u32(factor), offset))
+            place = 4 * self.turn + index
+            e.store(self.lanes, place, e.call(_FMA[self.compute], value, e.u32(factor), offset))
+            result.append(self.lanes[place])
         return result

@@ -1,0 +1,149 @@
+"""The steps of one block of K: fragments of weights and activations, and their products, two k16 steps at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.decode import DecodeEmitter
+from ladder.codegen.stages.load_ring import RingEmitter
+from ladder.codegen.stages.multiply import MultiplyEmitter
+from ladder.codegen.stages.shared_decode import SharedWeights
+from ladder.codegen.stages.zero_point import ZeroPoint
+from ladder.scheduler.plan import Plan
+
+#: registers a0..a3 of one k16 step and row tile
+Fragment = list[Any]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring k16 steps of a block, or one of them.
+
+    Attributes:
+        step: the even step.
+        halves: which of the two steps are multiplied.
+        enter: group of the block that begins here, or None.
+        flush: group of the block that ends here and is flushed, or None.
+    """
+
+    step: int
+    halves: tuple[int, ...]
+    enter: int | None
+    flush: int | None
+
+
+def pairs_of(plan: Plan) -> tuple[Pair, ...]:
+    """The steps of a block in pairs; groups of 16 end in the middle of one, which is then multiplied in two parts."""
+    steps = plan.packing.geometry.block_k // 16
+    per_flush = steps // plan.flushes_per_block if plan.flushes_per_block else 0
+    per_group = per_flush if plan.has_groups else steps
+    pairs = []
+    for first in range(0, steps, 2):
+        for halves in ((0,), (1,)) if per_flush == 1 else ((0, 1),):
+            begin, end = first + halves[0], first + halves[-1] + 1
+            pairs.append(
+                Pair(
+                    step=first,
+                    halves=halves,
+                    enter=begin // per_group if begin % per_group == 0 else None,
+                    flush=end // per_flush - 1 if per_flush and end % per_flush == 0 else None,
+                )
+            )
+    return tuple(pairs)
+
+
+class Block:
+    """Emits fragments and products of blocks that lie in ring slots.
+
+    Attributes:
+        pairs: the steps of a block.
+        groups: token tiles that are multiplied together.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        ring: RingEmitter,
+        decode: DecodeEmitter,
+        multiply: MultiplyEmitter,
+        zero: ZeroPoint | None,
+        scratch: SharedWeights | None,
+    ) -> None:
+        self.kernel, self.ring, self.decode = kernel, ring, decode
+        self.multiply, self.zero, self.scratch = multiply, zero, scratch
+        self.plan, self.program = kernel.plan, kernel.plan.packing.program
+        self.pairs, self.groups = pairs_of(kernel.plan), multiply.tile_groups()
+        self._decoders: dict[int, list[Any]] = {}
+
+    def enter(self) -> None:
+        """Forget the atoms of the block before: the next ones are read from another slot."""
+        self._decoders = {}
+
+    def preparation(self, slot: Any, pair: Pair) -> list[Callable[[], Fragment]]:
+        """Emitters of the A fragments of a pair, one per (half, row tile) in that order."""
+        rows = self.plan.tiling.row_tiles
+        if self.zero is not None and pair.enter is not None:
+            self.zero.enter_group(slot, pair.enter)
+        atom = pair.step // self.program.steps
+        if self.scratch is None and atom not in self._decoders:
+            with e.stage("decode"):
+                self._decoders[atom] = [
+                    self.decode.atom(self._atom_start(slot, row_tile, atom))
+                    for row_tile in range(rows)
+                ]
+        decoders = self._decoders.get(atom)
+        return [
+            partial(self._fragment, decoders, row_tile, pair.step + half)
+            for half in pair.halves
+            for row_tile in range(rows)
+        ]
+
+    def _fragment(self, decoders: Any, row_tile: int, step: int) -> Fragment:
+        """A fragment of a step, with the zero point taken off where that happens in registers."""
+        atom_step = step % self.program.steps
+        with e.stage("decode"):
+            if self.scratch is not None:
+                fragment = self.scratch.fragment(row_tile, step)
+            else:
+                fragment = decoders[row_tile].fragment(atom_step)
+            if self.zero is None:
+                return fragment
+            return self.zero.subtract(fragment, row_tile, self.program.step_class[atom_step])
+
+    def read(self, slot: Any, pair: Pair, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
+        """B fragments of a pair for some token tiles, into a bank of registers."""
+        with e.stage("multiply"):
+            start = slot + self.ring.offsets["x"]
+            return self.multiply.load_activations(start, pair.step, tiles, bank)
+
+    def products(
+        self, pair: Pair, fragments: list[Fragment], b: list[list[Any]], tiles: tuple[int, ...]
+    ) -> None:
+        """Multiply the fragments of a pair with the activations of some token tiles."""
+        rows = self.plan.tiling.row_tiles
+        with e.stage("multiply"):
+            for index, half in enumerate(pair.halves):
+                a = fragments[index * rows : (index + 1) * rows]
+                cls = self.program.step_class[(pair.step + half) % self.program.steps]
+                for tile, registers in zip(tiles, b, strict=True):
+                    self.multiply.products(a, registers[2 * half : 2 * half + 2], tile, cls)
+
+    def decode_to_shared(self, slot: Any, barrier: Callable[[], None]) -> None:
+        """Decode a whole block into the scratch tile, for plans that convert in shared memory."""
+        if self.scratch is None:
+            return
+        with e.stage("decode"):
+            for row_tile in range(self.plan.tiling.row_tiles):
+                for atom in range(self.plan.atoms_per_block):
+                    self.scratch.write(row_tile, atom, self._atom_start(slot, row_tile, atom))
+            barrier()
+
+    def _atom_start(self, slot: Any, row_tile: int, atom: int) -> Any:
+        """First byte of an atom's packed words in a slot."""
+        tile = self.kernel.warp_n * self.plan.tiling.row_tiles + row_tile
+        return slot + (tile * self.plan.atoms_per_block + atom) * (self.plan.packing.atom_words * 4)

@@ -1,0 +1,202 @@
+"""The main loop: walk the blocks of a K slice through its ring.
+
+Without lookahead:
+
+    for each block:   wait for its slot; ring barrier; start the copies of the block depth-1 ahead
+                      for each pair of steps: decode the next pair, read the next activations, multiply, flush
+
+With lookahead the loop is turned by one pair: during the last pair of a block the slot of the next one is waited for, and
+that block's first fragments are made. Products then follow each other across blocks, for one slot less in flight.
+
+    first fragments of block 0
+    for each block:   all pairs but the last
+                      wait for the next slot; ring barrier; copies; last pair, beside it the next block's first fragments
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.block import Block, Fragment, Pair
+from ladder.codegen.context import ARENA_ALIGN, Kernel
+from ladder.codegen.stages.group_scale import GroupScaleEmitter
+from ladder.codegen.stages.load_ring import RingEmitter
+
+#: register banks of B fragments: two take turns, the third carries over from block to block
+_CARRY_BANK = 2
+
+
+class Walk:
+    """Emits the loop over blocks."""
+
+    def __init__(
+        self, kernel: Kernel, ring: RingEmitter, block: Block, scale: GroupScaleEmitter
+    ) -> None:
+        self.kernel, self.ring, self.block, self.scale = kernel, ring, block, scale
+        self.plan = kernel.plan
+        self.blocks, self.depth = self.plan.packing.geometry.blocks, self.plan.depth
+        self.units = self.plan.load_ring.slot_bytes // ARENA_ALIGN
+        self.bank = 0
+
+    def emit(self) -> None:
+        """The loop; the rings are filled already."""
+        # Cursors count units, so that a slot's address is visibly aligned and wide loads stay wide.
+        self.cursor = e.registers("cursor", 2, "int32")
+        e.store(self.cursor, 0, 0)
+        e.store(self.cursor, 1, (self.depth - 1) * self.units)
+        if self.plan.lookahead:
+            self._emit_lookahead()
+        else:
+            self._emit_plain()
+
+    # -- the two loops -------------------------------------------------------------------------------------------
+
+    def _emit_plain(self) -> None:
+        with e.loop(self._turns(), "turn") as turn:
+            e.ptx("cp.async.wait_group", self.depth - 2)
+            self.ring_barrier()
+            slot = self._slot(0, "slot")
+            self._copy_ahead(turn)
+            self.block.enter()
+            self.block.decode_to_shared(slot, self.ring_barrier)
+            pairs = self.block.pairs
+            fragments = [part() for part in self.block.preparation(slot, pairs[0])]
+            b = self._read(slot, pairs[0], self.block.groups[0])
+            for pair, following in zip(pairs, (*pairs[1:], None), strict=True):
+                fragments, b = self._pair(slot, pair, fragments, b, (slot, following))
+            self._advance()
+
+    def _emit_lookahead(self) -> None:
+        pairs, groups = self.block.pairs, self.block.groups
+        first = self.ring.base
+        e.ptx("cp.async.wait_group", self.depth - 2)
+        self.ring_barrier()
+        self.block.enter()
+        self._carry([part() for part in self.block.preparation(first, pairs[0])])
+        self.block.read(first, pairs[0], groups[0], _CARRY_BANK)
+        turns = self._turns()
+        with e.loop(turns, "turn") as turn:
+            slot = self._slot(0, "slot")
+            # After the last block nothing follows: its own slot is read once more, and the fragments are dropped.
+            succeeding = e.select(turn + 1 < turns, self._following(0), self.cursor[0])
+            following_slot = e.bind(self.ring.base + succeeding * ARENA_ALIGN, "following_slot")
+            # The first atom's words are read once more for its later steps: cheaper than carrying them.
+            self.block.enter()
+            fragments = self._carried_fragments()
+            b = self.block.multiply.bank(groups[0], _CARRY_BANK)
+            for pair, following in itertools.pairwise(pairs):
+                fragments, b = self._pair(slot, pair, fragments, b, (slot, following))
+            e.ptx("cp.async.wait_group", self.depth - 3)
+            self.ring_barrier()
+            self._copy_ahead(turn)
+            self.block.enter()
+            fragments, _ = self._pair(
+                slot, pairs[-1], fragments, b, (following_slot, pairs[0]), carry=True
+            )
+            self._carry(fragments)
+            self._advance()
+
+    def _pair(
+        self,
+        slot: Any,
+        pair: Pair,
+        fragments: list[Fragment],
+        b: list[list[Any]],
+        following: tuple[Any, Pair | None],
+        *,
+        carry: bool = False,
+    ) -> tuple[list[Fragment], list[list[Any]]]:
+        """Multiply a pair; beside its products decode and read what follows. Returns the fragments of that."""
+        next_slot, next_pair = following
+        groups = self.block.groups
+        parts = [] if next_pair is None else self.block.preparation(next_slot, next_pair)
+        upcoming: list[Fragment] = []
+        terms = None if pair.flush is None else self.scale.open(slot, pair.flush)
+        for place, tiles in enumerate(groups):
+            due = -(-len(parts) * (place + 1) // len(groups))
+            upcoming += [part() for part in parts[len(upcoming) : due]]
+            ahead = b
+            if place + 1 < len(groups):
+                ahead = self._read(slot, pair, groups[place + 1])
+            elif next_pair is not None:
+                ahead = self._read(next_slot, next_pair, groups[0], carry=carry)
+            self.block.products(pair, fragments, b, tiles)
+            if terms is not None and place:
+                self.scale.flush(terms, groups[place - 1])
+            b = ahead
+        if terms is not None:
+            self.scale.flush(terms, groups[-1])
+        return upcoming, b
+
+    # -- registers -----------------------------------------------------------------------------------------------
+
+    def _read(
+        self, slot: Any, pair: Pair, tiles: tuple[int, ...], *, carry: bool = False
+    ) -> list[list[Any]]:
+        self.bank = 1 - self.bank
+        return self.block.read(slot, pair, tiles, _CARRY_BANK if carry else self.bank)
+
+    def _carry(self, fragments: list[Fragment]) -> None:
+        """Keep the first fragments of the next block where the next turn of the loop finds them."""
+        if not hasattr(self, "carried"):
+            self.carried = e.registers("carried", 4 * len(fragments), "uint32")
+        for index, fragment in enumerate(fragments):
+            for register, value in enumerate(fragment):
+                e.store(self.carried, 4 * index + register, value)
+
+    def _carried_fragments(self) -> list[Fragment]:
+        count = len(self.block.pairs[0].halves) * self.plan.tiling.row_tiles
+        return [[self.carried[4 * index + i] for i in range(4)] for index in range(count)]
+
+    # -- slots ---------------------------------------------------------------------------------------------------
+
+    def fill_rings(self) -> None:
+        """Start the copies of the first depth-1 blocks."""
+        slices = self.plan.tiling.warps_k
+        for turn in range(self.depth - 1):
+            block = self._block(turn)
+            exists = True if (turn + 1) * slices <= self.blocks else block < self.blocks
+            with e.when(exists):
+                self.ring.issue(block, self.ring.base + turn * self.plan.load_ring.slot_bytes)
+            e.ptx("cp.async.commit_group")
+
+    def _copy_ahead(self, turn: Any) -> None:
+        ahead, free = self._block(turn + (self.depth - 1)), self._slot(1, "free_slot")
+        with e.when(ahead < self.blocks):
+            self.ring.issue(ahead, free)
+        e.ptx("cp.async.commit_group")
+
+    def _turns(self) -> Any:
+        slices = self.plan.tiling.warps_k
+        if self.blocks % slices == 0:
+            return self.blocks // slices
+        return e.bind((self.blocks - self.kernel.slice + (slices - 1)) // slices, "turns")
+
+    def _block(self, turn: Any) -> Any:
+        """Block that a slice meets in a turn: slices take blocks in turns, so that a CTA reads consecutive bytes."""
+        return turn * self.plan.tiling.warps_k + self.kernel.slice
+
+    def _slot(self, cursor: int, name: str) -> Any:
+        return e.bind(self.ring.base + self.cursor[cursor] * ARENA_ALIGN, name)
+
+    def _following(self, cursor: int) -> Any:
+        """The cursor one slot on; the last slot is followed by the first."""
+        last = (self.depth - 1) * self.units
+        return e.select(self.cursor[cursor] == last, 0, self.cursor[cursor] + self.units)
+
+    def _advance(self) -> None:
+        for cursor in range(2):
+            e.store(self.cursor, cursor, self._following(cursor))
+
+    def ring_barrier(self) -> None:
+        """Barrier of the warps that share a ring."""
+        tiling = self.plan.tiling
+        if tiling.ring_warps == 1:
+            e.sync_warp()
+        elif tiling.warps_k == 1:
+            e.sync_cta()
+        else:
+            # Barrier 0 is the CTA's; slices take 1 .. warps_k.
+            e.sync_named(self.kernel.slice + 1, 32 * tiling.ring_warps)
