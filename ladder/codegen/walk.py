@@ -16,7 +16,8 @@ that block's first fragments are made. Products then follow each other across bl
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from ladder.codegen import emit as e
 from ladder.codegen.block import Block, Fragment, Pair
@@ -90,11 +91,17 @@ class Walk:
                 fragments, b = self._pair(slot, pair, fragments, b, (slot, following))
             e.ptx("cp.async.wait_group", self.depth - 3)
             self.ring_barrier()
-            self._copy_ahead(turn)
             self.block.enter()
             fragments, _ = self._pair(
-                slot, pairs[-1], fragments, b, (following_slot, pairs[0]), carry=True
+                slot,
+                pairs[-1],
+                fragments,
+                b,
+                (following_slot, pairs[0]),
+                carry=True,
+                copies=self._copies_ahead(turn),
             )
+            e.ptx("cp.async.commit_group")
             self._carry(fragments)
             self._advance()
 
@@ -107,16 +114,21 @@ class Walk:
         following: tuple[Any, Pair | None],
         *,
         carry: bool = False,
+        copies: Sequence[Callable[[], None]] = (),
     ) -> tuple[list[Fragment], list[list[Any]]]:
-        """Multiply a pair; beside its products decode and read what follows. Returns the fragments of that."""
+        """Multiply a pair; beside its products decode and read what follows, and start copies.
+
+        Returns the fragments of the following pair and its first activations.
+        """
         next_slot, next_pair = following
         groups = self.block.groups
         parts = [] if next_pair is None else self.block.preparation(next_slot, next_pair)
         upcoming: list[Fragment] = []
         terms = None if pair.flush is None else self.scale.open(slot, pair.flush)
         for place, tiles in enumerate(groups):
-            due = -(-len(parts) * (place + 1) // len(groups))
-            upcoming += [part() for part in parts[len(upcoming) : due]]
+            upcoming += [part() for part in _share(parts, place, len(groups))]
+            for copy in _share(copies, place, len(groups)):
+                copy()
             ahead = b
             if place + 1 < len(groups):
                 ahead = self._read(slot, pair, groups[place + 1])
@@ -168,6 +180,11 @@ class Walk:
             self.ring.issue(ahead, free)
         e.ptx("cp.async.commit_group")
 
+    def _copies_ahead(self, turn: Any) -> list[Callable[[], None]]:
+        """The same without a branch: beyond the last block the last one is copied again, into a slot that nobody reads."""
+        ahead = e.bind(e.least(self._block(turn + (self.depth - 1)), self.blocks - 1), "ahead")
+        return self.ring.copies(ahead, self._slot(1, "free_slot"))
+
     def _turns(self) -> Any:
         slices = self.plan.tiling.warps_k
         if self.blocks % slices == 0:
@@ -200,3 +217,12 @@ class Walk:
         else:
             # Barrier 0 is the CTA's; slices take 1 .. warps_k.
             e.sync_named(self.kernel.slice + 1, 32 * tiling.ring_warps)
+
+
+P = TypeVar("P")
+
+
+def _share(parts: Sequence[P], place: int, places: int) -> Sequence[P]:
+    """The part of some work that falls to one of several places."""
+    count = len(parts)
+    return parts[-(-count * place // places) : -(-count * (place + 1) // places)]

@@ -11,7 +11,9 @@ destination is filled with zeros. The swizzle makes the 8 rows that one ``ldmatr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ladder.codegen import emit as e
@@ -156,49 +158,59 @@ class RingEmitter:
 
     def issue(self, block: Any, slot: Any) -> None:
         """Start the copies of block ``block`` of K into the slot that begins at byte ``slot``."""
+        for copy in self.copies(block, slot):
+            copy()
+
+    def copies(self, block: Any, slot: Any) -> list[Callable[[], None]]:
+        """Emitters of the copies of a block, for stages that place them between other work."""
         plan = self.kernel.plan
         cut = plan.packing.geometry
-        with e.stage(self.ring.name):
-            words = plan.atoms_per_block * plan.packing.atom_words
-            self._start("weight", self.weight, e.i64(block) * e.i64(words), slot)
-            if self.ring.access == "vector":
-                self._copy_activations(block, slot)
-            else:
-                self._load_activations(block, slot + self.offsets["x"])
-            blocks_per_group = max(1, cut.padded_group // cut.block_k)
-            group = block * cut.groups_per_block // blocks_per_group
-            for name, copies in self.metadata.items():
-                self._start(name, copies, e.i64(group * TILE_ROWS), slot)
+        words = plan.atoms_per_block * plan.packing.atom_words
+        started = self._started("weight", self.weight, e.i64(block) * e.i64(words), slot)
+        if self.ring.access == "vector":
+            started += self._started_activations(block, slot)
+        else:
+            started.append(partial(self._load_activations, block, slot + self.offsets["x"]))
+        blocks_per_group = max(1, cut.padded_group // cut.block_k)
+        group = block * cut.groups_per_block // blocks_per_group
+        for name, copies in self.metadata.items():
+            started += self._started(name, copies, e.i64(group * TILE_ROWS), slot)
+        return started
 
-    def _start(self, name: str, copies: list[Copy], first: Any, slot: Any) -> None:
-        for copy in copies:
-            with e.when(copy.guard):
-                source = self.kernel.arg[name].ptr_to([copy.source + first])
-                e.ptx(_COPY, self.kernel.shared_address(slot + copy.target), source, CHUNK_BYTES)
+    def _started(
+        self, name: str, copies: list[Copy], first: Any, slot: Any
+    ) -> list[Callable[[], None]]:
+        return [partial(self._start, name, copy, first, slot) for copy in copies]
 
-    def _copy_activations(self, block: Any, slot: Any) -> None:
-        """Activations of a block; beyond m and k nothing is read (source size 0) and zeros are written."""
-        kernel, plan = self.kernel, self.kernel.plan
+    def _start(self, name: str, copy: Copy, first: Any, slot: Any, *size: Any) -> None:
+        with e.stage(self.ring.name), e.when(copy.guard):
+            source = self.kernel.arg[name].ptr_to([copy.source + first])
+            target = self.kernel.shared_address(slot + copy.target)
+            e.ptx(_COPY, target, source, CHUNK_BYTES, *size)
+
+    def _started_activations(self, block: Any, slot: Any) -> list[Callable[[], None]]:
+        """Copies of activations; beyond m and k nothing is read (source size 0) and zeros are written."""
+        plan = self.kernel.plan
         block_k = plan.packing.geometry.block_k
+        per_row = block_k // _HALVES
         first = e.i64(block * block_k)
+        started = []
         for copy, (chunk, _) in zip(
-            self.activations, self._shares(plan.rows_loaded * (block_k // _HALVES)), strict=True
+            self.activations, self._shares(plan.rows_loaded * per_row), strict=True
         ):
             inside = copy.inside
             if plan.op.k % block_k:
-                k = block * block_k + chunk % (block_k // _HALVES) * _HALVES
-                inside = e.both(inside, k < plan.op.k)
-            with e.when(copy.guard):
-                e.ptx(
-                    _COPY,
-                    kernel.shared_address(slot + copy.target),
-                    kernel.arg["x"].ptr_to([copy.source + first]),
-                    CHUNK_BYTES,
-                    e.select(inside, e.u32(CHUNK_BYTES), e.u32(0)),
-                )
+                inside = e.both(inside, block * block_k + chunk % per_row * _HALVES < plan.op.k)
+            size = e.select(inside, e.u32(CHUNK_BYTES), e.u32(0))
+            started.append(partial(self._start, "x", copy, first, slot, size))
+        return started
 
     def _load_activations(self, block: Any, start: Any) -> None:
         """Any stride, any alignment, any group: one element at a time, zero where there is none."""
+        with e.stage(self.ring.name):
+            self._load_elements(block, start)
+
+    def _load_elements(self, block: Any, start: Any) -> None:
         kernel, plan = self.kernel, self.kernel.plan
         cut = plan.packing.geometry
         per_row = cut.block_k // _HALVES
