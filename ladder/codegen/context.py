@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ladder.codegen import emit as e
 from ladder.codegen.tvm_api import IRBuilder, T
@@ -31,7 +31,7 @@ class Argument:
     """One kernel argument as declared: its role and logical dtype."""
 
     name: str
-    kind: str
+    kind: Literal["buffer", "scalar"]
     dtype: str
 
 
@@ -69,7 +69,6 @@ class Kernel:
         self.plan = plan
         self.arg = self._declare_arguments()
         T.device_entry()
-        # Two CTAs of a skinny kernel share an SM; the bound keeps registers from pushing one out.
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
         self.thread = self._coordinates(tiling.threads)
@@ -97,6 +96,7 @@ class Kernel:
 
     @property
     def ring_threads(self) -> int:
+        """Threads that share a ring."""
         return 32 * self.plan.tiling.ring_warps
 
     def _declare_arguments(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Intrinsic:
 
     @property
     def symbol(self) -> str:
+        """Name in the CUDA text."""
         return f"ladder_{self.name}"
 
     @property

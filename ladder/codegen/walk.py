@@ -75,6 +75,8 @@ class Walk:
         e.ptx("cp.async.wait_group", self.depth - 2)
         self.ring_barrier()
         self.block.enter()
+        count = len(pairs[0].halves) * self.plan.tiling.row_tiles
+        self.carried = e.registers("carried", 4 * count, "uint32")
         self._carry([part() for part in self.block.preparation(first, pairs[0])])
         self.block.read(first, pairs[0], groups[0], _CARRY_BANK)
         turns = self._turns()
@@ -152,8 +154,6 @@ class Walk:
 
     def _carry(self, fragments: list[Fragment]) -> None:
         """Keep the first fragments of the next block where the next turn of the loop finds them."""
-        if not hasattr(self, "carried"):
-            self.carried = e.registers("carried", 4 * len(fragments), "uint32")
         for index, fragment in enumerate(fragments):
             for register, value in enumerate(fragment):
                 e.store(self.carried, 4 * index + register, value)

@@ -6,15 +6,13 @@ do not all live at once; ptxas then overlaps the decode of one step with the pro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.decode.program import LANE_ADDRESS, Const, DecodeProgram, Op, Operand
 from ladder.scheduler.packing import vector_widths
-
-#: truth tables that TensorIR's own operators express; ptxas makes one LOP3 of them
-_AND, _AND_OR, _OR, _XOR = 0xC0, 0xEA, 0xFC, 0x3C
 
 
 class AtomDecoder:
@@ -47,57 +45,68 @@ class AtomDecoder:
         if operand not in self.values:
             place, op = self.producers[operand]
             arguments = [self._value(argument) for argument in op.args]
-            e.store(self.registers, place, self._apply(op, arguments))
+            e.store(self.registers, place, _OPERATIONS[op.kind](op, arguments, self.lookup))
             self.values[operand] = self.registers[place]
         return self.values[operand]
 
-    def _apply(self, op: Op, args: list[Any]) -> Any:
-        return _EMITTERS[op.kind](self, op, args)
 
-    def _lop3(self, op: Op, args: list[Any]) -> Any:
-        a, b, c = args
-        if op.imm == _AND:
+Lookup = Callable[[Any], Any]
+
+
+def _lop3(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    a, b, c = args
+    match op.imm:
+        case 0xC0:
             return a & b
-        if op.imm == _AND_OR:
+        case 0xEA:
             return (a & b) | c
-        if op.imm == _OR:
+        case 0xFC:
             return a | b
-        if op.imm == _XOR:
+        case 0x3C:
             return a ^ b
-        return e.call(f"lop3_{op.imm:02x}", a, b, c)
-
-    def _rotate(self, op: Op, args: list[Any]) -> Any:
-        return e.call("shf_l", args[0], e.u32(op.imm))
-
-    def _shift_left(self, op: Op, args: list[Any]) -> Any:
-        return args[0] << e.u32(op.imm)
-
-    def _shift_right(self, op: Op, args: list[Any]) -> Any:
-        return args[0] >> e.u32(op.imm)
-
-    def _prmt(self, _op: Op, args: list[Any]) -> Any:
-        return e.call("prmt", *args)
-
-    def _fma(self, op: Op, args: list[Any]) -> Any:
-        return e.call(f"fma_{op.fmt}x2", *args)
-
-    def _cvt(self, op: Op, args: list[Any]) -> Any:
-        pair = e.cast("uint16", args[0] >> e.u32(16 * op.imm) if op.imm else args[0])
-        return e.call(f"cvt_f16x2_{op.fmt}x2", pair)
-
-    def _lds(self, _op: Op, args: list[Any]) -> Any:
-        return self.lookup(args[0])
+    return e.call(f"lop3_{op.imm:02x}", a, b, c)
 
 
-_EMITTERS = {
-    "lop3": AtomDecoder._lop3,
-    "shf": AtomDecoder._rotate,
-    "shl": AtomDecoder._shift_left,
-    "shr": AtomDecoder._shift_right,
-    "prmt": AtomDecoder._prmt,
-    "fma": AtomDecoder._fma,
-    "cvt": AtomDecoder._cvt,
-    "lds": AtomDecoder._lds,
+def _rotate(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    return e.call("shf_l", args[0], e.u32(op.imm))
+
+
+def _shift_left(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    return args[0] << e.u32(op.imm)
+
+
+def _shift_right(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    return args[0] >> e.u32(op.imm)
+
+
+def _prmt(_op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    return e.call("prmt", *args)
+
+
+def _fma(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    return e.call(f"fma_{op.fmt}x2", *args)
+
+
+def _cvt(op: Op, args: list[Any], _lookup: Lookup) -> Any:
+    pair = e.cast("uint16", args[0] >> e.u32(16 * op.imm) if op.imm else args[0])
+    return e.call(f"cvt_f16x2_{op.fmt}x2", pair)
+
+
+def _lds(_op: Op, args: list[Any], lookup: Lookup) -> Any:
+    return lookup(args[0])
+
+
+#: operation of a decode program -> TensorIR. Truth tables that TensorIR's own operators express use these: ptxas makes one
+#: LOP3 of them, and the compiler knows what their low bits are.
+_OPERATIONS: dict[str, Callable[[Op, list[Any], Lookup], Any]] = {
+    "lop3": _lop3,
+    "shf": _rotate,
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "prmt": _prmt,
+    "fma": _fma,
+    "cvt": _cvt,
+    "lds": _lds,
 }
 
 

@@ -109,7 +109,7 @@ class RingEmitter:
         chunks, threads = run // per_chunk, self.kernel.ring_threads
         tiling, tiles = self.kernel.plan.tiling, self.kernel.plan.packing.row_tiles
         clamped = tiles % tiling.tile_rows != 0
-        copies = []
+        copies: list[Copy] = []
         for turn, (chunk, guard) in enumerate(self._shares(tiling.tile_rows * chunks)):
             tile = self.kernel.first_tile + chunk // chunks
             if clamped:
@@ -131,7 +131,7 @@ class RingEmitter:
         per_row, threads = block_k // _HALVES, kernel.ring_threads
         stride = kernel.arg["x_stride_m"]
         regular = threads % per_row == 0
-        copies = []
+        copies: list[Copy] = []
         for turn, (chunk, guard) in enumerate(self._shares(plan.rows_loaded * per_row)):
             row, part = chunk // per_row, chunk % per_row
             if regular and turn:
@@ -194,7 +194,7 @@ class RingEmitter:
         block_k = plan.packing.geometry.block_k
         per_row = block_k // _HALVES
         first = e.i64(block * block_k)
-        started = []
+        started: list[Callable[[], None]] = []
         for copy, (chunk, _) in zip(
             self.activations, self._shares(plan.rows_loaded * per_row), strict=True
         ):

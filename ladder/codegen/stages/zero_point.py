@@ -28,8 +28,9 @@ class ZeroPoint:
         self.kernel, self.metadata = kernel, metadata
         packing = kernel.plan.packing
         self.compute, self.affine = packing.program.compute, packing.program.affine
-        self.shifts = register_shifts(packing)
-        assert self.shifts is not None, "the plan checker admits exact subtraction only"
+        shifts = register_shifts(packing)
+        assert shifts is not None, "the plan checker admits exact subtraction only"
+        self.shifts = shifts
         rows = kernel.plan.tiling.row_tiles
         self.offsets = e.registers("zero_offset", rows * 2 * len(self.affine), "uint32")
         # Fragments of two pairs of steps live at once: one is multiplied while the next is made.
