@@ -38,7 +38,7 @@ def cp_async(
         kept = vector(warp, source_size, np.int64)[lanes].astype(np.int64)
     _check(warp, lanes, site, a, buffer, o, size, kept)
     _count(warp, a, o, size)
-    copy = Copy(_perform(warp, a, buffer, o, size, kept))
+    copy = Copy(_perform(warp, a, buffer, o, size, kept), warp.cluster)
     warp.open_copies.append(copy)
     warp.machine.launch(copy)
 
@@ -65,6 +65,9 @@ def _check(
         global_bounds(warp, lanes, buffer, o, size, site)
     else:
         _check_partial(warp, lanes, site, buffer, o, size, kept)
+    if buffer.shadow is not None:
+        whole = np.full(len(o), True) if kept is None else kept == size
+        buffer.shadow.read(warp.row, site, o[whole], lanes[whole], size)
     shadow = warp.cluster.shadow
     if shadow is None:
         shared_bounds(a, size, site, warp, lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ladder.emulator.order import Knowledge, united
+from ladder.emulator import sync
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.warp import LANES, Block, Mask, Steps, Warp, one
 
@@ -19,7 +19,7 @@ class NamedBarrier:
     threads: int = 0
     waiting: list[Warp] = field(default_factory=list)
     arrived: list[Warp] = field(default_factory=list)
-    knowledge: list[Knowledge] = field(default_factory=list)
+    knowledge: list[sync.Known] = field(default_factory=list)
     open: bool = True
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ def _join(warp: Warp, mask: Mask, site: Site, number: Any, threads: Any) -> Name
             f"barrier: warp {warp.index} comes twice to barrier {index} before it completes",
             at=site,
         )
-    barrier.knowledge.append(block.cluster.order.release(warp.agent))
+    barrier.knowledge.append(sync.release(warp))
     return barrier
 
 
@@ -67,9 +67,9 @@ def _complete(block: Block, number: int, barrier: NamedBarrier) -> bool:
     block.machine.progress += 1
     del block.barriers[number]
     order = block.cluster.order
-    union = united(barrier.knowledge)
+    union = sync.unite(barrier.knowledge)
     for warp in barrier.waiting:
-        order.acquire(warp.agent, union)
+        sync.acquire(warp, union)
     if len(barrier.waiting) == order.warps:
         order.everyone_met()
     return True
@@ -97,4 +97,4 @@ def bar_arrive(warp: Warp, mask: Mask, site: Site, number: Any, threads: Any) ->
 def warp_sync(warp: Warp, mask: Mask, site: Site, _members: Any = None) -> None:
     """``__syncwarp``: the lanes meet and see each other's writes."""
     warp.whole(mask, site)
-    warp.cluster.order.warp_sync(warp.agent)
+    sync.warp_sync(warp)

@@ -202,6 +202,8 @@ def load_global(
     global_bounds(warp, lanes, buffer, o, width, site)
     if warp.machine.counters is not None:
         warp.machine.counters.memory("load", o, width)
+    if buffer.shadow is not None:
+        buffer.shadow.read(warp.row, site, o, lanes, width)
     return _gather(warp, mask, lanes, buffer.view(WIDE[width]), o, dtype, count)
 
 
@@ -225,5 +227,7 @@ def store_global(
     global_bounds(warp, lanes, buffer, o, width, site)
     if warp.machine.counters is not None:
         warp.machine.counters.memory("store", o, width)
+    if buffer.shadow is not None:
+        buffer.shadow.write(warp.row, site, o, lanes, width)
     buffer.written = True
     _scatter(warp, lanes, buffer.view(WIDE[width]), o, _rows(warp, lanes, values, dtype), site)

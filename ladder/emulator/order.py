@@ -66,14 +66,15 @@ class Order:
         self._writes: list[dict[int, int]] = [{} for _ in range(warps)]
         self._reads: list[dict[int, int]] = [{} for _ in range(warps)]
 
-    def forget(self) -> None:
-        """Start anew with the same tables: fresh warps that know nothing; epochs keep their numbers."""
-        self.known[:] = False
-        self.known[:, :, NEVER_READ] = True
-        self.own[:] = False
+    def forget(self, first: int = 0, count: int | None = None) -> None:
+        """Give rows to fresh warps that know nothing; epochs keep their numbers."""
+        rows = slice(first, self.warps if count is None else first + count)
+        self.known[:, rows] = False
+        self.known[:, rows, NEVER_READ] = True
+        self.own[rows] = False
         self.floor = 3
         for table in (self.mine, self._writes, self._reads):
-            for entry in table:
+            for entry in table[rows]:
                 entry.clear()
 
     # ---- epochs -------------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ class Shadow:
         #: one row for each warp, and one for each warp's asynchronous reads
         self.reader = np.zeros((2 * order.warps, granules), np.int32)
         self.reader_lane = np.full(granules, -1, np.int16)
+        #: epochs of atomic updates
+        self.atomics: set[int] = set()
         self.place: Callable[[int], str] = str
 
     def allocate(self, first: int, nbytes: int) -> None:
@@ -105,6 +107,26 @@ class Shadow:
             self._judge_proxy(warp, site, g)
         self.writer[g] = epoch
         self.writer_lane[g] = where
+
+    def atomic(self, warp: int, site: Site, address: Ints, lanes: Ints, width: int) -> None:
+        """Check and record an atomic update of ``width`` bytes: it does not race with other atomics."""
+        epoch = self.order.writing(warp, site)
+        self.atomics.add(epoch)
+        g = self.granules(address, width)
+        where = np.broadcast_to(lanes[:, None] if g.ndim == 2 else lanes, g.shape)
+        row = self.order.known[0, warp]
+        try:
+            epochs = self.writer.take(g)
+            read = row.take(self.reader.take(g, axis=1))
+        except IndexError:
+            raise self._outside(site, warp, g, where) from None
+        if (epochs == NEVER_WRITTEN).any():
+            self._judge_read(warp, site, g, where, epochs != NEVER_WRITTEN)
+        ok = row.take(epochs) | np.isin(epochs, list(self.atomics))
+        if not ok.all() or np.count_nonzero(read) != read.size:
+            self._judge_write(warp, site, g, where, ok, read)
+        self.writer[g] = epoch
+        self.writer_lane[g] = -1
 
     # ---- verdicts -----------------------------------------------------------------------------------------------
 

@@ -17,12 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ladder.emulator.counters import Counters
+from ladder.emulator.global_race import GlobalShadow
+from ladder.emulator.order import Order
 from ladder.emulator.program import DTYPES, Json
 from ladder.emulator.report import Fault, Report
 from ladder.emulator.schedule import SCHEDULES, Scheduler
 from ladder.emulator.translate import Parameter, Translation, translate
 from ladder.emulator.translate_scope import Options
 from ladder.emulator.warp import Cluster, GlobalBuffer, Machine, Steps, Warp
+
+#: CTAs that run at one time when they may wait for each other, as many as a mid-sized GPU holds
+CONCURRENT = 128
 
 Argument = npt.NDArray[Any] | int | float
 
@@ -111,20 +116,30 @@ def _run_grid(
     grid: tuple[int, int, int],
     runs: list[int],
 ) -> None:
-    """Run the CTAs of a grid one after another, x fastest."""
-    cluster: Cluster | None = None
-    for z, y, x in np.ndindex(grid[::-1]):
-        if cluster is None:
-            cluster = Cluster(machine)
-        else:
-            cluster.renew()
-        launch = Launch(values, x, y, z)
+    """Run the CTAs of a grid, x fastest: one after another, or at one time where they may wait for each other."""
+    places = iter(np.ndindex(grid[::-1]))
+    together = min(CONCURRENT, grid[0] * grid[1] * grid[2]) if kernel.concurrent else 1
+    if machine.detect and kernel.written:
+        machine.world = Order(together * machine.warps)
+        for position, granule in kernel.written.items():
+            buffer = values[position]
+            buffer.shadow = GlobalShadow(buffer.name, buffer.nbytes, granule, machine.world)
+
+    def start(warp: Warp) -> Steps:
+        return kernel.function(warp, warp.block.launch, runs)
+
+    def next_cluster(cluster: Cluster) -> bool:
+        place = next(places, None)
+        if place is None:
+            return False
+        z, y, x = place
+        cluster.renew()
         cluster.blocks[0].name = str((x, y, z))
+        cluster.blocks[0].launch = Launch(values, x, y, z)
+        return True
 
-        def start(warp: Warp, launch: Launch = launch) -> Steps:
-            return kernel.function(warp, launch, runs)
-
-        Scheduler(machine, [cluster], start).run()
+    clusters = [Cluster(machine, slot=slot) for slot in range(together)]
+    Scheduler(machine, clusters, start, next_cluster).run()
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------

@@ -21,22 +21,42 @@ class Scheduler:
 
     Args:
         machine: of the launch.
-        clusters: whose warps run.
+        clusters: memory and tables for as many clusters as run at one time.
         start: makes the generator of a warp.
+        renew: gives a cluster its next CTAs; false when there are none left.
     """
 
     def __init__(
-        self, machine: Machine, clusters: Sequence[Cluster], start: Callable[[Warp], Steps]
+        self,
+        machine: Machine,
+        clusters: Sequence[Cluster],
+        start: Callable[[Warp], Steps],
+        renew: Callable[[Cluster], bool],
     ) -> None:
         self.machine = machine
         self.clusters = clusters
-        self.warps = [w for c in clusters for b in c.blocks for w in b.warps]
-        self.threads: dict[int, Steps] = {i: start(w) for i, w in enumerate(self.warps)}
-        self.state: dict[int, Wait] = dict.fromkeys(self.threads, ("has not started", None))
+        self.start, self.renew = start, renew
+        self.warps: dict[int, Warp] = {}
+        self.threads: dict[int, Steps] = {}
+        self.state: dict[int, Wait] = {}
+        self.left = dict.fromkeys((c.slot for c in clusters), 0)
         self.last = -1
+        for cluster in clusters:
+            self._begin(cluster)
+
+    def _begin(self, cluster: Cluster) -> None:
+        """Start the next CTAs on a cluster's memory, if there are any."""
+        if not self.renew(cluster):
+            return
+        for block in cluster.blocks:
+            for warp in block.warps:
+                self.warps[warp.row] = warp
+                self.threads[warp.row] = self.start(warp)
+                self.state[warp.row] = ("has not started", None)
+                self.left[cluster.slot] += 1
 
     def run(self) -> None:
-        """Run all warps to their end, then what they left in flight.
+        """Run all warps to their end, with what they leave in flight.
 
         Raises:
             Fault: ``deadlock`` when nobody can go on, ``livelock`` when nobody gets anywhere, or what a warp met.
@@ -52,9 +72,6 @@ class Scheduler:
                     f"livelock: nothing changed in {PATIENCE} steps: {self._reasons()}",
                     at=self._barriers(),
                 )
-        for copy in list(machine.copies):
-            copy.run()
-        machine.copies.clear()
 
     def _step(self) -> None:
         machine = self.machine
@@ -96,6 +113,17 @@ class Scheduler:
         except StopIteration:
             del self.state[index]
             self.machine.progress += 1
+            cluster = self.warps[index].cluster
+            self.left[cluster.slot] -= 1
+            if not self.left[cluster.slot]:
+                self._finish(cluster)
+
+    def _finish(self, cluster: Cluster) -> None:
+        """Let what the CTAs left in flight come to its end, and start the next ones."""
+        for copy in self.machine.copies:
+            if copy.cluster is cluster:
+                copy.run()
+        self._begin(cluster)
 
     # ---- reports ------------------------------------------------------------------------------------------------
 
@@ -117,7 +145,7 @@ class Scheduler:
         return "; ".join(found)
 
     def _deadlock(self) -> Fault:
-        gone = [self._name(i) for i in range(len(self.warps)) if i not in self.state]
+        gone = [self._name(i) for i in self.warps if i not in self.state]
         ended = f"{', '.join(gone)} ended; " if gone else ""
         return Fault(
             f"deadlock: {ended}{self._reasons()}",

@@ -15,6 +15,7 @@ import numpy as np
 
 from ladder.emulator import (
     async_copy,
+    atomics,
     barriers,
     exchange,
     lanes,
@@ -22,6 +23,7 @@ from ladder.emulator import (
     mma,
     translate_call,
     translate_expr,
+    translate_order,
     translate_special,
 )
 from ladder.emulator.program import DTYPES, Json, Program
@@ -31,6 +33,7 @@ from ladder.emulator.translate_stmt import statement
 from ladder.emulator.warp import LANES, Allocation, Steps, Warp
 
 FORMS = {**translate_expr.FORMS, **translate_call.FORMS}
+CALLS = {**translate_call.CALLS, "cuda.atomic_add": translate_order.atomic_add}
 
 #: names that translated code may use
 RUNTIME: dict[str, Any] = {
@@ -63,6 +66,12 @@ RUNTIME: dict[str, Any] = {
             barriers.bar_sync,
             barriers.bar_arrive,
             barriers.warp_sync,
+            atomics.Update,
+            atomics.atomic_global,
+            atomics.atomic_shared,
+            atomics.fence,
+            atomics.ordered_load,
+            atomics.ordered_store,
             exchange.ldmatrix,
             exchange.stmatrix,
             exchange.movmatrix,
@@ -98,6 +107,8 @@ class Translation:
         granule: bytes of the narrowest access to shared memory.
         extents: launch axis -> expression of its extent.
         histograms: instructions of each straight run.
+        written: parameters that the kernel writes, and the bytes of the narrowest access to each.
+        concurrent: whether CTAs may wait for each other.
     """
 
     kernel: str
@@ -108,6 +119,8 @@ class Translation:
     granule: int
     extents: Mapping[str, Json]
     histograms: tuple[Counter[str], ...]
+    written: Mapping[int, int]
+    concurrent: bool
 
 
 def translate(listing: Mapping[str, Json], options: Options | None = None) -> Translation:
@@ -119,7 +132,7 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
     program, options = Program(listing), options or Options()
     tracked: frozenset[int] = frozenset()
     while True:
-        scope = Scope(program, options, tracked, FORMS, translate_special.SPECIAL)
+        scope = Scope(program, options, tracked, FORMS, CALLS, translate_special.SPECIAL)
         parameters = _parameters(scope)
         if _threads(program.body) % LANES:
             scope.mask = scope.temp("W.start", "m")
@@ -140,6 +153,8 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
         scope.narrowest,
         scope.extents,
         tuple(scope.histograms),
+        {int(home[1:]): scope.global_widths[home] for home in sorted(scope.global_written)},
+        scope.concurrent,
     )
 
 
@@ -158,7 +173,8 @@ def _parameters(scope: Scope) -> tuple[Parameter, ...]:
     parameters = []
     for position, number in enumerate(scope.program.params):
         name, dtype = scope.program.vars[number]
-        local = scope.temp(f"P.arguments[{position}]", "p")
+        local = f"p{position}"
+        scope.emit(f"{local} = P.arguments[{position}]")
         pointer = dtype.startswith("handle")
         if pointer:
             scope.values[number] = Value("0", "U", "handle", local)

@@ -56,8 +56,8 @@ def pointer(scope: Scope, node: Json) -> Value:
 
 def _call(scope: Scope, node: Json, lane: int) -> Value:
     name = node[1]
-    if name in _CALLS:
-        return _CALLS[name](scope, node, lane)
+    if name in scope.calls:
+        return scope.calls[name](scope, node, lane)
     if name.startswith("func."):
         return _device_function(scope, node, lane)
     if name.startswith("extern."):
@@ -201,7 +201,8 @@ def _math(scope: Scope, node: Json, lane: int) -> Value:
     return Value(f"uniform({held}, {codes})", "U", node[2])
 
 
-_CALLS: dict[str, Form] = {
+#: calls by name; those with memory order are in :mod:`ladder.emulator.translate_order`
+CALLS: dict[str, Form] = {
     "address_of": _address_of,
     "buffer_data": _same,
     "handle_add_byte_offset": _byte_offset,

@@ -256,6 +256,7 @@ def memory_load(scope: Scope, number: int, index: Value, count: int) -> Value:
     else:
         scope.count(f"ld.global.{8 * width}")
         site = scope.site("load", buffer.name)
+        scope.accesses(pointer.home, width)
         code = f"load_global(W, {scope.mask}, {site}, {pointer.home}, {pointer.code}, {dtype}, {count})"
     return Value(scope.temp(code), "V", buffer.dtype)
 

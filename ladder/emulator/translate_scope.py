@@ -57,10 +57,11 @@ class Scope:
         options: Options,
         tracked: frozenset[int],
         forms: Mapping[str, Form],
+        calls: Mapping[str, Form],
         special: Mapping[str, Callable[[Scope, Opcode, list[Json]], None]],
     ) -> None:
         self.program = program
-        self.forms = forms
+        self.forms, self.calls = forms, calls
         self.special = special
         self.options = options
         self.lines: list[str] = []
@@ -79,6 +80,11 @@ class Scope:
         self.doubtful: set[int] = set()
         self.narrowest = 16
         self.vector_loads: dict[tuple[int, str], Value] = {}
+        #: narrowest access to each global buffer, by the name that holds it, and which are written
+        self.global_widths: dict[str, int] = {}
+        self.global_written: set[str] = set()
+        #: whether CTAs may wait for each other, so that they have to run at one time
+        self.concurrent = False
         self.extents: dict[str, Json] = {}
         self.block_counts: Counter[str] = Counter()
         self.histograms: list[Counter[str]] = []
@@ -134,6 +140,12 @@ class Scope:
             self.emit(f"N[{len(self.histograms)}] += 1")
             self.histograms.append(self.block_counts)
         self.block_counts = Counter()
+
+    def accesses(self, home: str, width: int, *, writes: bool = False) -> None:
+        """Note an access to a global buffer."""
+        self.global_widths[home] = min(width, self.global_widths.get(home, 16))
+        if writes:
+            self.global_written.add(home)
 
     # ---- blocks -------------------------------------------------------------------------------------------------
 

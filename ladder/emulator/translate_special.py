@@ -6,6 +6,13 @@ from ladder.emulator.program import CARRIERS, DTYPES, Json, Opcode
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_call import pointer
 from ladder.emulator.translate_expr import expression
+from ladder.emulator.translate_order import (
+    atomic,
+    fence,
+    order_of,
+    ordered_load,
+    ordered_store,
+)
 from ladder.emulator.translate_ptx import (
     Emit,
     address,
@@ -28,6 +35,7 @@ def _cp_async(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     kept = named.get("src_size")
     extra = "" if kept is None else f", {expression(scope, kept).code}"
     scope.narrowest = min(scope.narrowest, int(size.code))
+    scope.accesses(source.home, int(size.code))
     site = scope.site(opcode.text, home_name(scope, operands[0]))
     scope.emit(
         f"cp_async(W, {scope.mask}, {site}, {target}, {source.home}, {source.code}, {size.code}{extra})"
@@ -71,6 +79,9 @@ def _vector_width(opcode: Opcode) -> int:
 
 
 def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+    if order_of(opcode.words) and "shared" not in opcode.text:
+        ordered_load(scope, opcode, operands)
+        return
     count, words = opcode.destinations, opcode.words
     kind = opcode.types[0].type
     memory = CARRIERS[words[-1]]
@@ -82,6 +93,7 @@ def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
         scope.narrowest = min(scope.narrowest, width)
         code = f"load_shared(W, {scope.mask}, {site}, {source.code}, {dtype}, {count})"
     elif source.home not in ("", "local"):
+        scope.accesses(source.home, width)
         code = (
             f"load_global(W, {scope.mask}, {site}, {source.home}, {source.code}, {dtype}, {count})"
         )
@@ -94,6 +106,9 @@ def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
 
 
 def _store(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+    if order_of(opcode.words) and "shared" not in opcode.text:
+        ordered_store(scope, opcode, operands)
+        return
     target = pointer(scope, operands[0])
     values = [
         carried(scope, t, expression(scope, node))
@@ -108,6 +123,7 @@ def _store(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
         scope.narrowest = min(scope.narrowest, width)
         scope.emit(f"store_shared(W, {scope.mask}, {site}, {target.code}, {rows})")
     elif target.home not in ("", "local"):
+        scope.accesses(target.home, width, writes=True)
         scope.emit(f"store_global(W, {scope.mask}, {site}, {target.home}, {target.code}, {rows})")
     else:
         raise Fault(f"unsupported: address of {opcode.text}", at=str(operands[0])[:120])
@@ -187,6 +203,9 @@ SPECIAL: dict[str, Emit] = {
     "prefetch": _nothing,
     "griddepcontrol": _nothing,
     "setmaxnreg": _nothing,
-    "fence": _nothing,
-    "membar": _nothing,
+    "fence.acq_rel": fence,
+    "fence.sc": fence,
+    "membar": fence,
+    "atom": atomic,
+    "red": atomic,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ladder.emulator import translate_order
 from ladder.emulator.program import Json
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_expr import expression, full, simd
@@ -143,6 +144,7 @@ def _store_memory(scope: Scope, number: int, value: Json, index: Json, count: in
         scope.narrowest = min(scope.narrowest, width)
         scope.emit(f"store_shared(W, {scope.mask}, {site}, {place.code}, {rows})")
     else:
+        scope.accesses(place.home, width, writes=True)
         scope.emit(f"store_global(W, {scope.mask}, {site}, {place.home}, {place.code}, {rows})")
 
 
@@ -286,14 +288,11 @@ def _warp_sync(scope: Scope, _call: Json) -> None:
     scope.emit(f"warp_sync(W, {scope.mask}, {scope.site('__syncwarp')})")
 
 
-def _no_effect(scope: Scope, call: Json) -> None:
-    """Fences for the compiler only."""
-
-
 _EFFECTS: dict[str, Callable[[Scope, Json], None]] = {
     "cuda.cta_sync": _cta_sync,
     "cuda.warp_sync": _warp_sync,
-    "cuda.thread_fence": _no_effect,
+    "cuda.thread_fence": translate_order.thread_fence,
+    "cuda.wait_until": translate_order.wait_until,
     "cuda.__syncthreads": _cta_sync,
 }
 

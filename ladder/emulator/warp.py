@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ladder.emulator.counters import Counters
+from ladder.emulator.global_race import GlobalShadow
 from ladder.emulator.order import Order
 from ladder.emulator.race import Shadow
 from ladder.emulator.report import Fault, Site
@@ -39,6 +40,7 @@ class GlobalBuffer:
     nbytes: int
     number: int
     written: bool = False
+    shadow: GlobalShadow | None = None
     _views: dict[Any, Array] = field(default_factory=dict)
 
     @classmethod
@@ -71,6 +73,7 @@ class Copy:
     """An asynchronous operation that was issued and has not been carried out."""
 
     perform: Callable[[], None]
+    cluster: Cluster
     done: bool = False
     after: Copy | None = None
 
@@ -103,6 +106,8 @@ class Machine:
         copies: asynchronous operations in flight.
         progress: grows with every event that may wake somebody.
         steps: scheduling decisions.
+        world: what warps know of each other's accesses to global memory, or None.
+        board: what atomics left at global addresses: (buffer, byte) -> knowledge.
     """
 
     threads: tuple[int, int, int]
@@ -115,6 +120,8 @@ class Machine:
     copies: list[Copy] = field(default_factory=list)
     progress: int = 0
     steps: int = 0
+    world: Order | None = None
+    board: dict[tuple[int, int], Any] = field(default_factory=dict)
 
     @property
     def warps(self) -> int:
@@ -136,10 +143,12 @@ class Cluster:
     Args:
         machine: of the launch.
         size: CTAs.
+        slot: place among the clusters that run at one time.
     """
 
-    def __init__(self, machine: Machine, size: int = 1) -> None:
+    def __init__(self, machine: Machine, size: int = 1, slot: int = 0) -> None:
         self.machine = machine
+        self.slot = slot
         self.end = max((a.base + a.nbytes for a in machine.allocations), default=0)
         self.first = min((a.base for a in machine.allocations), default=0)
         #: bytes between the memories of two ranks
@@ -152,19 +161,24 @@ class Cluster:
             shift = machine.granule.bit_length() - 1
             self.shadow = Shadow(self.order, len(self.smem) >> shift, shift)
             self.shadow.place = self.place
-        self.blocks = [Block(self, rank) for rank in range(size)]
+        self.ranks = range(size)
+        self.blocks = [Block(self, rank) for rank in self.ranks]
         self.barriers: dict[int, Any] = {}
         self.mbarriers: dict[int, Any] = {}
-        self.renew(fresh=True)
+        self._fresh = True
 
-    def renew(self, *, fresh: bool = False) -> None:
+    def renew(self) -> None:
         """Take the memory and the tables for the next CTAs of the grid; nothing of the last ones is left."""
+        fresh, self._fresh = self._fresh, False
         self.smem.fill(0xBA)
         self.barriers.clear()
         self.mbarriers.clear()
         if not fresh:
             self.order.forget()
-            self.blocks = [Block(self, rank) for rank in range(len(self.blocks))]
+            if self.machine.world is not None:
+                rows = len(self.blocks) * self.machine.warps
+                self.machine.world.forget(self.slot * rows, rows)
+            self.blocks = [Block(self, rank) for rank in self.ranks]
         if self.shadow is not None:
             if not fresh:
                 self.shadow.forget()
@@ -200,6 +214,7 @@ class Block:
         self.threads = x * y * z
         self.barriers: dict[int, Any] = {}
         self.name = str(rank)
+        self.launch: Any = None
         self.warps = [Warp(self, index) for index in range(self.machine.warps)]
 
     def absolute(self, address: Array, *, window: bool = False) -> Array:
@@ -228,6 +243,8 @@ class Warp:
         self.index = index
         #: row of the cluster's order
         self.agent = block.rank * block.machine.warps + index
+        #: row of the grid's order
+        self.row = block.cluster.slot * len(block.cluster.ranks) * block.machine.warps + self.agent
         self.lanes = np.arange(LANES)
         self.thread = (self.lanes + index * LANES).astype(np.int32)
         x, y, _ = block.machine.threads
@@ -241,6 +258,9 @@ class Warp:
         self.open_copies: list[Copy] = []
         self.copy_groups: list[tuple[list[Copy], list[int]]] = []
         self.copy_epochs: dict[int, int] = {}
+        #: what the last fence published, and what relaxed operations saw since
+        self.published: Any = None
+        self.seen: list[Any] = []
 
     def whole(self, mask: Mask, what: Site | str) -> None:
         """Refuse a warp-collective instruction that some lanes do not execute."""
@@ -258,6 +278,8 @@ class Warp:
         """A ``.sync`` instruction: all lanes execute it together."""
         self.whole(mask, what)
         self.cluster.order.converge(self.agent)
+        if self.machine.world is not None:
+            self.machine.world.converge(self.row)
 
 
 def active(warp: Warp, mask: Mask, values: Array) -> tuple[Array, Array]:

@@ -51,6 +51,37 @@ OPERANDS: dict[str, list[list[Any]]] = {
 }
 
 
+_REG = {
+    t: lambda name, t=t, rw="r": [name, rw, "reg", 1, t, ""] for t in ("u32", "s32", "f32", "b32")
+}
+OPERANDS |= {
+    f"{base}.gpu.global.add.{t}": [
+        *([["d", "w", "reg", 1, t, ""]] if base.startswith("atom") else []),
+        ["addr", "r", "addr", 1, "", "global"],
+        _REG[t]("value"),
+    ]
+    for base in ("atom.relaxed", "atom.acq_rel", "atom.release", "red.relaxed", "red.release")
+    for t in ("u32", "s32", "f32")
+}
+OPERANDS |= {
+    "ld.acquire.gpu.global.u32": [_REG["u32"]("d", rw="w"), ["addr", "r", "addr", 1, "", "global"]],
+    "ld.relaxed.gpu.global.u32": [_REG["u32"]("d", rw="w"), ["addr", "r", "addr", 1, "", "global"]],
+    "st.release.gpu.global.u32": [["addr", "r", "addr", 1, "", "global"], _REG["u32"]("value")],
+    "st.relaxed.gpu.global.u32": [["addr", "r", "addr", 1, "", "global"], _REG["u32"]("value")],
+    "atom.shared.add.u32": [
+        _REG["u32"]("d", rw="w"),
+        ["addr", "r", "addr", 1, "", "shared"],
+        _REG["u32"]("value"),
+    ],
+    "atom.relaxed.gpu.global.cas.b32": [
+        _REG["b32"]("d", rw="w"),
+        ["addr", "r", "addr", 1, "", "global"],
+        _REG["b32"]("compare"),
+        _REG["b32"]("value"),
+    ],
+}
+
+
 class Hand:
     """Writes a listing statement by statement; every method returns the JSON of what it names."""
 
