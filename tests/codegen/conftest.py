@@ -1,0 +1,48 @@
+"""Kernels of plans, lowered and run by the emulator, for the tests of the lowering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import ladder
+from ladder.codegen.lower import lower
+from ladder.runtime.arguments import Variant
+from ladder.runtime.emulate import emulate
+from ladder.runtime.packed import Packed
+from ladder.scheduler import Plan
+
+DTYPES: dict[str, Any] = {
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float32": np.float32,
+}
+
+#: plan, x, weights, bias -> y of the kernel on the CPU
+Emulated = Callable[..., NDArray[Any]]
+
+
+@cache
+def _lowered(plan: Plan) -> Any:
+    return lower(plan)
+
+
+@pytest.fixture
+def emulated() -> Emulated:
+    """Run a plan's kernel in the emulator; the output is poisoned with NaN first."""
+
+    def run(
+        plan: Plan, x: NDArray[Any], weights: ladder.Quantized, bias: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        packed = Packed(plan.packing, plan.packing.pack(weights))
+        variant = Variant(plan=plan, lowered=_lowered(plan), cubins={})
+        y: NDArray[Any] = emulate([variant], packed.key, (x, packed, bias, None))
+        return y
+
+    return run

@@ -1,0 +1,97 @@
+"""Lowering: golden CUDA text, determinism, parameters and launch geometry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+import ladder
+from ladder.codegen.kernel import CeilDiv
+from ladder.codegen.lower import kernel_name, lower
+from ladder.errors import PlanError
+from ladder.scheduler import Plan, Tiling
+
+INT4 = ladder.types["int4"].grouped(128, scale="float16", zero="integer")
+
+
+def skinny(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
+    op = ladder.matmul(m=1, n=64, k=512, activation="float16", weight=weight)
+    return ladder.schedule(op, "h200", tiling=Tiling(2, 1, 1, 1, 1), depth=3, **fixed)
+
+
+def ring(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
+    op = ladder.matmul(m=None, n=64, k=512, activation="bfloat16", weight=weight, bias=True)
+    plan = ladder.schedule(op, "h200").plan_for(64)
+    return plan.with_(
+        **{"tiling": Tiling(1, 2, 1, 1, 2), "depth": 3, "m_range": (0, None), **fixed}
+    )
+
+
+def body(source: str) -> str:
+    """The kernel without TVM's preamble, under a name that does not change with the plan's hash."""
+    text = source[source.rindex('extern "C" __global__') :]
+    return re.sub(r"_[0-9a-f]{12}_kernel", "_kernel", text)
+
+
+def test_the_skinny_family_prints_as_agreed(golden: Callable[[str, str], None]) -> None:
+    golden("cuda/skinny_int4.cu", body(lower(skinny()).source))
+
+
+def test_the_ring_family_prints_as_agreed(golden: Callable[[str, str], None]) -> None:
+    golden("cuda/ring_int4_bfloat16.cu", body(lower(ring()).source))
+
+
+def test_a_codebook_prints_as_agreed(golden: Callable[[str, str], None]) -> None:
+    golden("cuda/skinny_nf4.cu", body(lower(skinny(ladder.types["nf4"].grouped(64))).source))
+
+
+def test_equal_plans_give_equal_source_and_listing() -> None:
+    first, second = lower(skinny()), lower(Plan.from_json(skinny().to_json()))
+    assert first.source == second.source
+    assert first.listing == second.listing
+    assert first == second
+
+
+def test_the_name_tells_the_plan_apart() -> None:
+    names = {kernel_name(plan) for plan in (skinny(), skinny(zero="sums"), ring())}
+    assert len(names) == 3
+    assert all(re.fullmatch(r"ladder_(skinny|ring)_b?float16_int4_[0-9a-f]{12}", n) for n in names)
+
+
+def test_parameters_carry_their_roles_in_the_order_of_the_signature() -> None:
+    lowered = lower(ring())
+    signature = re.search(rf"{lowered.name}\((.*?)\)", lowered.source)
+    assert signature is not None
+    written = [part.split()[-1] for part in signature.group(1).split(",")]
+    assert written == [parameter.name for parameter in lowered.parameters]
+    roles = {parameter.role: parameter for parameter in lowered.parameters}
+    assert set(roles) == {
+        *("x", "weight", "scales", "zeros", "bias", "y"),
+        *("m", "x_stride_m", "y_stride_m"),
+    }
+    assert roles["x"].dtype == "bfloat16"
+    assert roles["scales"].dtype == "float16"
+
+
+def test_a_lookup_table_is_an_argument() -> None:
+    roles = [p.role for p in lower(skinny(ladder.types["nf4"].grouped(64))).parameters]
+    assert "table" in roles
+
+
+def test_the_grid_follows_m_only_where_m_may_exceed_a_tile() -> None:
+    assert lower(skinny()).launch.grid == (4, 1, 1)
+    assert lower(ring()).launch.grid == (2, CeilDiv(16), 1)
+
+
+def test_shared_memory_is_what_the_plan_says() -> None:
+    plan = ring()
+    assert lower(plan).launch.shared_bytes == plan.shared_bytes
+    assert lower(replace(plan, depth=4)).launch.shared_bytes > plan.shared_bytes
+
+
+def test_an_illegal_plan_is_refused_before_tvm_sees_it() -> None:
+    with pytest.raises(PlanError):
+        lower(replace(skinny(), depth=1))
