@@ -192,7 +192,7 @@ def work(plan: Plan) -> Work:
         # a slot is refilled when its block is used up: half a block late, on average
         in_flight=int(
             ring.rings
-            * (ring.slots - 1.5)
+            * (ring.slots - 1.5 - plan.lookahead)
             * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
         ),
     )
@@ -292,7 +292,9 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     warps = together * plan.tiling.threads / LANES
     busy = sum(bound.us for bound in bounds[:4]) / max(1.0, warps / SCHEDULERS)
     blocks = -(-plan.packing.geometry.blocks // plan.tiling.warps_k) * -(-ctas // together)
-    wait = BLOCK_LATENCY + STEP_LATENCY * plan.packing.geometry.block_k / 16
+    # with lookahead the first fragments of a block are there when it begins
+    start = 0.0 if plan.lookahead else BLOCK_LATENCY
+    wait = start + STEP_LATENCY * plan.packing.geometry.block_k / 16
     bounds.append(Bound("a warp's chain", blocks * wait + busy * clock, "cycles", clock))
     return tuple(bounds)
 

@@ -299,7 +299,7 @@ class Plan:
         zeros = f" zeros by {self.zero}," if self.has_zeros else ""
         return (
             f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},{zeros}"
-            f" {self.access} activations, {self.launch} launch"
+            f"{' lookahead,' if self.lookahead else ''} {self.access} activations, {self.launch} launch"
         )
 
     @property

@@ -45,6 +45,7 @@ FIXABLE = (
     "depth",
     "convert",
     "zero",
+    "lookahead",
     "access",
     "launch",
     "epilogue",

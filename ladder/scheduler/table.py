@@ -30,6 +30,10 @@ def head(plan: Plan) -> list[str]:
         f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots",
         f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}",
         *([f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"] if plan.has_zeros else []),
+        *(
+            ["  walk     the next block's first fragments beside the last products"]
+            * plan.lookahead
+        ),
         f"  access   {plan.access} activations, {launch} launch",
     ]
 

@@ -24,6 +24,9 @@ SKINNY_TOKENS = 16
 #: named barriers of a CTA that are free for K slices: 16, less barrier 0 of the whole CTA (PTX ISA, bar)
 SLICE_BARRIERS = 15
 
+#: slots of a ring with lookahead: one is read, one is looked into, one is filled
+LOOKAHEAD_DEPTH = 3
+
 #: activations of 2 bytes in one 16-byte copy
 VECTOR_ELEMENTS = 8
 
@@ -147,6 +150,22 @@ def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
+    """Lookahead reads the next block's slot early, and makes its fragments in registers."""
+    if not plan.lookahead:
+        return
+    if plan.depth < LOOKAHEAD_DEPTH:
+        yield Problem(
+            f"lookahead keeps a slot more of the ring busy, {plan.depth} are too few",
+            f"depth >= {LOOKAHEAD_DEPTH}",
+        )
+    if plan.convert != "register":
+        yield Problem(
+            f"lookahead makes fragments in registers, convert is in {plan.convert}",
+            'convert="register"',
+        )
+
+
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
     """The M range is one, holds the operator's M, and fits a skinny CTA."""
     least, most = plan.m_range
@@ -216,6 +235,7 @@ RULES: tuple[Rule, ...] = (
     family_is_kept,
     vector_access_is_aligned,
     zeros_are_exact,
+    lookahead_has_room,
     m_range_is_covered,
     shared_memory_fits,
     registers_fit,

@@ -76,6 +76,13 @@ def test_littles_law_asks_for_bytes_in_flight():
     assert deep.us < shallow.us
 
 
+def test_lookahead_trades_a_slot_in_flight_for_a_shorter_chain():
+    plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1), depth=4)
+    plain, ahead = estimate(plan), estimate(replace(plan, lookahead=True))
+    assert ahead.in_flight * 2.5 == pytest.approx(plain.in_flight * 1.5)
+    assert bound(ahead, "a warp's chain").us < bound(plain, "a warp's chain").us
+
+
 def test_weights_are_read_again_where_l2_cannot_keep_them():
     small, large = a_plan(n=8192), a_plan(n=65536)
     assert bound(estimate(small, m=4096), "BW dram").amount < 2 * small.packing.nbytes + 2e8

@@ -63,6 +63,7 @@ def test_every_decision_shows():
         {"access": "scalar"},
         {"zero": "register"},
         {"launch": "pdl"},
+        {"lookahead": True},
         {"m_range": (0, 8)},
     ):
         assert str(replace(plan, **change)) != str(plan), change

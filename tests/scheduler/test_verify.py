@@ -77,6 +77,13 @@ def test_vector_access_needs_k_in_pieces_and_groups_without_padding():
     assert "40 is padded to 64" in check(replace(plan, access="vector"))[0]
 
 
+def test_lookahead_needs_three_slots_and_registers():
+    plan = a_plan(depth=3, lookahead=True)
+    assert check(plan) == ()
+    assert "2 are too few" in check(replace(plan, depth=2))[0]
+    assert "convert is in shared" in check(replace(plan, convert="shared"))[0]
+
+
 def test_packing_of_another_operator_or_type():
     plan = a_plan()
     other = choose_packing(matmul(1, 256, 1024, activation="float16", weight=INT4), H200.features)
