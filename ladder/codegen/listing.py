@@ -314,6 +314,8 @@ def _dtype(kind: Node) -> str:
     """Name of a TVM type: a scalar's dtype, ``handle:dtype:scope`` for a typed pointer, ``""`` for none."""
     if hasattr(kind, "element_type"):
         element = getattr(kind.element_type, "dtype", "")
+        if "TensorMap" in type(kind.element_type).__name__:
+            element = "tensormap"
         return f"handle:{element}:{kind.storage_scope}"
     return str(getattr(kind, "dtype", ""))
 

@@ -78,9 +78,19 @@ class GlobalShadow:
         """Check and record a plain write."""
         g = self._granules(offset, width)
         where = np.broadcast_to(lanes[:, None] if g.ndim == 2 else lanes, g.shape)
+        self._record(self.order.writing(row, site), row, site, g, where)
+
+    def write_as(
+        self, epoch: int, row: int, site: Site, offset: Ints, lanes: Ints, width: int
+    ) -> None:
+        """Check a write issued by a warp and record it as ``epoch``, a copy in flight."""
+        g = self._granules(offset, width)
+        where = np.broadcast_to(lanes[:, None] if g.ndim == 2 else lanes, g.shape)
+        self._record(epoch, row, site, g, where)
+
+    def _record(self, epoch: int, row: int, site: Site, g: Ints, where: Ints) -> None:
         self._check(row, site, g, where, self.writers, "writes")
         self._check(row, site, g, where, self.readers, "writes")
-        epoch = self.order.writing(row, site)
         self._plain.add(epoch)
         self.writers[g] = self.groups.number(frozenset({epoch}))
         self.readers[g] = 0

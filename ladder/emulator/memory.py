@@ -135,11 +135,11 @@ def store_shared(
     if warp.machine.counters is not None:
         warp.machine.counters.shared("store", a, width)
     _scatter(
-        warp, lanes, warp.cluster.view(WIDE[width]), a, _rows(warp, lanes, values, dtype), site
+        warp, lanes, warp.cluster.view(WIDE[width]), a, wide_rows(warp, lanes, values, dtype), site
     )
 
 
-def _rows(warp: Warp, lanes: Array, values: Sequence[Any], dtype: Any) -> Array:
+def wide_rows(warp: Warp, lanes: Array, values: Sequence[Any], dtype: Any) -> Array:
     """Values of the active lanes as one array of wide elements."""
     columns = [vector(warp, value, dtype)[lanes] for value in values]
     if len(columns) == 1:
@@ -167,9 +167,15 @@ def _scatter(warp: Warp, lanes: Array, view: Array, offset: Array, rows: Array, 
 
 
 def global_bounds(
-    warp: Warp, lanes: Array, buffer: GlobalBuffer, offset: Array, width: int, site: Site
+    warp: Warp,
+    lanes: Array,
+    buffer: GlobalBuffer,
+    offset: Array,
+    width: int,
+    site: Site,
+    align: int | None = None,
 ) -> None:
-    """Refuse offsets in bytes that leave the buffer or are not aligned to the access."""
+    """Refuse offsets in bytes that leave the buffer or are not aligned to the access, or to ``align``."""
     wrong = (offset < 0) | (offset > buffer.nbytes - width)
     if np.count_nonzero(wrong):
         at = int(np.flatnonzero(wrong)[0])
@@ -179,7 +185,7 @@ def global_bounds(
             at=site,
             hint="predicate the access, or pad the buffer",
         )
-    _aligned(offset, width, site, warp, lanes)
+    _aligned(offset, align or width, site, warp, lanes)
 
 
 def load_global(
@@ -230,4 +236,4 @@ def store_global(
     if buffer.shadow is not None:
         buffer.shadow.write(warp.row, site, o, lanes, width)
     buffer.written = True
-    _scatter(warp, lanes, buffer.view(WIDE[width]), o, _rows(warp, lanes, values, dtype), site)
+    _scatter(warp, lanes, buffer.view(WIDE[width]), o, wide_rows(warp, lanes, values, dtype), site)

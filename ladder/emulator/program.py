@@ -130,6 +130,12 @@ class Program:
             for o in listing["opcodes"]
         ]
 
+    def fragile(self) -> frozenset[int]:
+        """Local buffers that are fragments of a ``wgmma``."""
+        found: set[int] = set()
+        _fragments(self.body, self.opcodes, found)
+        return frozenset(found)
+
     def allocations(self) -> dict[int, Allocation]:
         """Place the shared buffers of ``alloc`` statements, each at exactly its declared alignment and no better."""
         places: dict[int, Allocation] = {}
@@ -146,6 +152,18 @@ class Program:
             places[number] = Allocation(buffer.name, base, nbytes)
             end = base + nbytes
         return places
+
+
+def _fragments(node: Json, opcodes: list[Opcode], found: set[int]) -> None:
+    if not isinstance(node, list) or not node:
+        return
+    if node[0] == "ptx" and opcodes[node[1]].text.startswith("wgmma.mma_async"):
+        for operand, value in zip(opcodes[node[1]].types, node[2], strict=True):
+            if operand.name in ("d", "a") and isinstance(value, list) and value[0] == "load":
+                found.add(value[1])
+        return
+    for child in node[1:]:
+        _fragments(child, opcodes, found)
 
 
 def _allocated(node: Json) -> list[int]:

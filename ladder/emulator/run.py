@@ -22,6 +22,7 @@ from ladder.emulator.order import Order
 from ladder.emulator.program import DTYPES, Json
 from ladder.emulator.report import Fault, Report
 from ladder.emulator.schedule import SCHEDULES, Scheduler
+from ladder.emulator.tma import BoundMap, TensorMap
 from ladder.emulator.translate import Parameter, Translation, translate
 from ladder.emulator.translate_scope import Options
 from ladder.emulator.warp import Cluster, GlobalBuffer, Machine, Steps, Warp
@@ -34,17 +35,25 @@ Argument = npt.NDArray[Any] | int | float
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Arguments of one CTA: values in the kernel's order and the CTA's place in the grid."""
+    """Arguments of one CTA: values in the kernel's order, the CTA's place in the grid, and in its cluster."""
 
     arguments: tuple[Any, ...]
     block_x: int
     block_y: int
     block_z: int
+    cluster_x: int
+    cluster_y: int
+    cluster_z: int
+    rank_x: int
+    rank_y: int
+    rank_z: int
+    rank: int
+    ranks: int
 
 
 def run(  # noqa: PLR0913  a launch has this many parts
     listing: Mapping[str, Json] | Translation,
-    arguments: Mapping[str, Argument],
+    arguments: Mapping[str, Argument | TensorMap],
     grid: tuple[int, int, int],
     block: int | tuple[int, int, int],
     shared_bytes: int | None = None,
@@ -53,12 +62,14 @@ def run(  # noqa: PLR0913  a launch has this many parts
     seed: int = 0,
     detect: bool = True,
     counters: bool = False,
+    cluster: tuple[int, int, int] = (1, 1, 1),
 ) -> Report:
     """Run a kernel and write its results into the argument arrays.
 
     Args:
         listing: of :func:`ladder.codegen.listing.listing`, or a translation of one.
-        arguments: by the kernel's parameter names; ``"A"`` also names ``"A_ptr"``. Arrays are C-contiguous.
+        arguments: by the kernel's parameter names; ``"A"`` also names ``"A_ptr"``. Arrays are C-contiguous; a tensor map
+            names its array, which other arguments may share.
         grid: CTAs along x, y, z.
         block: threads of a CTA.
         shared_bytes: dynamic shared memory of the launch; checked against what the kernel declares.
@@ -66,6 +77,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
         seed: of the random schedule.
         detect: find races and unset values; without it only bounds, alignment and barriers are checked.
         counters: count instructions, conflicts and sectors.
+        cluster: CTAs of a cluster along x, y, z.
 
     Raises:
         Fault: the kernel or the launch is wrong, or uses what the emulator does not know.
@@ -83,7 +95,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
             at=listing.kernel,
         )
     values = _bind(listing, arguments)
-    _check_extents(listing, grid, threads)
+    _check_extents(listing, grid, cluster, threads)
     machine = Machine(
         shape,
         listing.allocations,
@@ -95,7 +107,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
     )
     runs = [0] * len(listing.histograms)
     with np.errstate(all="ignore"):
-        _run_grid(listing, machine, values, grid, runs)
+        _run_grid(listing, machine, values, grid, cluster, runs)
     _write_back(listing, values, arguments)
     return Report(
         listing.kernel,
@@ -114,38 +126,52 @@ def _run_grid(
     machine: Machine,
     values: tuple[Any, ...],
     grid: tuple[int, int, int],
+    cluster: tuple[int, int, int],
     runs: list[int],
 ) -> None:
     """Run the CTAs of a grid, x fastest: one after another, or at one time where they may wait for each other."""
-    places = iter(np.ndindex(grid[::-1]))
-    together = min(CONCURRENT, grid[0] * grid[1] * grid[2]) if kernel.concurrent else 1
+    size = cluster[0] * cluster[1] * cluster[2]
+    places = iter(np.ndindex(*(g // c for g, c in zip(grid[::-1], cluster[::-1], strict=True))))
+    together = min(CONCURRENT, grid[0] * grid[1] * grid[2] // size) if kernel.concurrent else 1
     if machine.detect and kernel.written:
-        machine.world = Order(together * machine.warps)
+        machine.world = Order(together * size * machine.warps)
         for position, granule in kernel.written.items():
-            buffer = values[position]
+            buffer = _memory(values[position])
             buffer.shadow = GlobalShadow(buffer.name, buffer.nbytes, granule, machine.world)
 
     def start(warp: Warp) -> Steps:
         return kernel.function(warp, warp.block.launch, runs)
 
-    def next_cluster(cluster: Cluster) -> bool:
+    def next_cluster(ctas: Cluster) -> bool:
         place = next(places, None)
         if place is None:
             return False
-        z, y, x = place
-        cluster.renew()
-        cluster.blocks[0].name = str((x, y, z))
-        cluster.blocks[0].launch = Launch(values, x, y, z)
+        ctas.renew()
+        for block in ctas.blocks:
+            block.launch = _launch(values, place, cluster, block.rank)
+            block.name = str((block.launch.block_x, block.launch.block_y, block.launch.block_z))
         return True
 
-    clusters = [Cluster(machine, slot=slot) for slot in range(together)]
+    clusters = [Cluster(machine, size, slot) for slot in range(together)]
     Scheduler(machine, clusters, start, next_cluster).run()
+
+
+def _launch(
+    values: tuple[Any, ...], place: tuple[int, ...], cluster: tuple[int, int, int], rank: int
+) -> Launch:
+    """The CTA of a rank in the cluster at (z, y, x); ranks count x fastest (PTX ISA %cluster_ctarank)."""
+    z, y, x = place
+    inside = (rank % cluster[0], rank // cluster[0] % cluster[1], rank // (cluster[0] * cluster[1]))
+    first = (x * cluster[0], y * cluster[1], z * cluster[2])
+    bx, by, bz = (f + i for f, i in zip(first, inside, strict=True))
+    size = cluster[0] * cluster[1] * cluster[2]
+    return Launch(values, bx, by, bz, x, y, z, *inside, rank, size)
 
 
 # ---- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _find(parameter: Parameter, arguments: Mapping[str, Argument], kernel: str) -> str:
+def _find(parameter: Parameter, arguments: Mapping[str, Argument | TensorMap], kernel: str) -> str:
     for name in (parameter.name, parameter.name.removesuffix("_ptr")):
         if name in arguments:
             return name
@@ -156,13 +182,19 @@ def _find(parameter: Parameter, arguments: Mapping[str, Argument], kernel: str) 
     )
 
 
-def _bind(kernel: Translation, arguments: Mapping[str, Argument]) -> tuple[Any, ...]:
+def _bind(kernel: Translation, arguments: Mapping[str, Argument | TensorMap]) -> tuple[Any, ...]:
     values: list[Any] = []
-    for number, parameter in enumerate(kernel.parameters):
+    memories: dict[int, GlobalBuffer] = {}
+    for parameter in kernel.parameters:
         name = _find(parameter, arguments, kernel.kernel)
-        given = arguments[name]
-        if parameter.is_pointer:
-            values.append(_buffer(parameter, given, number, kernel.kernel))
+        given: Any = arguments[name]
+        if isinstance(given, TensorMap) != (parameter.dtype == "tensormap"):
+            raise Fault(f"arguments: {parameter.name} is a {parameter.dtype}", at=kernel.kernel)
+        if isinstance(given, TensorMap):
+            memory = _buffer(parameter, given.array, memories, kernel.kernel)
+            values.append(BoundMap(given, memory))
+        elif parameter.is_pointer:
+            values.append(_buffer(parameter, given, memories, kernel.kernel))
         elif parameter.dtype.startswith(("int", "uint")):
             values.append(int(given))
         else:
@@ -170,7 +202,10 @@ def _bind(kernel: Translation, arguments: Mapping[str, Argument]) -> tuple[Any, 
     return tuple(values)
 
 
-def _buffer(parameter: Parameter, given: Any, number: int, kernel: str) -> GlobalBuffer:
+def _buffer(
+    parameter: Parameter, given: Any, memories: dict[int, GlobalBuffer], kernel: str
+) -> GlobalBuffer:
+    """The memory of an array; two parameters of one array share it."""
     if not isinstance(given, np.ndarray) or not given.flags.c_contiguous:
         raise Fault(
             f"arguments: {parameter.name} has to be a C-contiguous NumPy array",
@@ -180,23 +215,42 @@ def _buffer(parameter: Parameter, given: Any, number: int, kernel: str) -> Globa
     size = DTYPES[parameter.dtype].itemsize if parameter.dtype in DTYPES else 1
     if given.nbytes % size:
         raise Fault(f"arguments: {parameter.name} holds no whole {parameter.dtype}", at=kernel)
-    return GlobalBuffer.of(parameter.name, given, number)
+    key = given.__array_interface__["data"][0]
+    if key not in memories or memories[key].nbytes != given.nbytes:
+        memories[key] = GlobalBuffer.of(parameter.name, given, len(memories))
+    return memories[key]
+
+
+def _memory(value: Any) -> GlobalBuffer:
+    memory: GlobalBuffer = value.buffer if isinstance(value, BoundMap) else value
+    return memory
 
 
 def _write_back(
-    kernel: Translation, values: tuple[Any, ...], arguments: Mapping[str, Argument]
+    kernel: Translation,
+    values: tuple[Any, ...],
+    arguments: Mapping[str, Argument | TensorMap],
 ) -> None:
     for parameter, value in zip(kernel.parameters, values, strict=True):
-        if isinstance(value, GlobalBuffer) and value.written:
-            target = arguments[_find(parameter, arguments, kernel.kernel)]
-            assert isinstance(target, np.ndarray)
-            target.reshape(-1).view(np.uint8)[:] = value.data[: value.nbytes]
+        if parameter.is_pointer and _memory(value).written:
+            given: Any = arguments[_find(parameter, arguments, kernel.kernel)]
+            target = given.array if isinstance(given, TensorMap) else given
+            memory = _memory(value)
+            target.reshape(-1).view(np.uint8)[:] = memory.data[: memory.nbytes]
 
 
-def _check_extents(kernel: Translation, grid: tuple[int, int, int], threads: int) -> None:
+def _check_extents(
+    kernel: Translation,
+    grid: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    threads: int,
+) -> None:
     """Compare constant launch extents of the kernel with the launch."""
     given = {f"blockIdx.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
     block = 1
+    given |= {f"clusterCtaIdx.{axis}": c for axis, c in zip("xyz", cluster, strict=True)}
+    if any(g % c for g, c in zip(grid, cluster, strict=True)):
+        raise Fault(f"arguments: a grid {grid} of clusters {cluster}", at=kernel.kernel)
     for tag, extent in kernel.extents.items():
         if not isinstance(extent, int):
             continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ladder.emulator import wgmma
 from ladder.emulator.report import Fault
 from ladder.emulator.warp import Cluster, Copy, Machine, Steps, Wait, Warp
 
@@ -120,6 +121,8 @@ class Scheduler:
 
     def _finish(self, cluster: Cluster) -> None:
         """Let what the CTAs left in flight come to its end, and start the next ones."""
+        for block in cluster.blocks:
+            wgmma.finish(block.warps)
         for copy in self.machine.copies:
             if copy.cluster is cluster:
                 copy.run()

@@ -17,14 +17,20 @@ from ladder.emulator import (
     async_copy,
     atomics,
     barriers,
+    bulk,
+    cluster,
     exchange,
     lanes,
+    mbarrier,
     memory,
     mma,
+    tma,
+    translate_async,
     translate_call,
     translate_expr,
     translate_order,
     translate_special,
+    wgmma,
 )
 from ladder.emulator.program import DTYPES, Json, Program
 from ladder.emulator.report import Fault
@@ -33,7 +39,12 @@ from ladder.emulator.translate_stmt import statement
 from ladder.emulator.warp import LANES, Allocation, Steps, Warp
 
 FORMS = {**translate_expr.FORMS, **translate_call.FORMS}
-CALLS = {**translate_call.CALLS, "cuda.atomic_add": translate_order.atomic_add}
+CALLS = {
+    **translate_call.CALLS,
+    **translate_async.CALLS,
+    "cuda.atomic_add": translate_order.atomic_add,
+}
+SPECIAL = {**translate_special.SPECIAL, **translate_async.SPECIAL}
 
 #: names that translated code may use
 RUNTIME: dict[str, Any] = {
@@ -80,6 +91,36 @@ RUNTIME: dict[str, Any] = {
             exchange.vote,
             exchange.elect,
             mma.mma,
+            mbarrier.mbarrier_init,
+            mbarrier.mbarrier_inval,
+            mbarrier.mbarrier_arrive,
+            mbarrier.mbarrier_transaction,
+            mbarrier.mbarrier_wait,
+            mbarrier.mbarrier_test,
+            mbarrier.cp_async_arrive,
+            bulk.bulk_load,
+            bulk.bulk_store,
+            bulk.bulk_reduce,
+            bulk.bulk_exchange,
+            bulk.bulk_commit,
+            bulk.bulk_wait,
+            tma.tensor_load,
+            tma.tensor_store,
+            wgmma.Register,
+            wgmma.fragile_read,
+            wgmma.fragile_write,
+            wgmma.encode_descriptor,
+            wgmma.wgmma,
+            wgmma.wgmma_fence,
+            wgmma.wgmma_commit,
+            wgmma.wgmma_wait,
+            cluster.cluster_arrive,
+            cluster.cluster_wait,
+            cluster.cluster_sync,
+            cluster.fence_proxy,
+            cluster.fence_mbarrier_init,
+            cluster.mapa,
+            cluster.store_async,
         )
     },
 }
@@ -132,7 +173,7 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
     program, options = Program(listing), options or Options()
     tracked: frozenset[int] = frozenset()
     while True:
-        scope = Scope(program, options, tracked, FORMS, CALLS, translate_special.SPECIAL)
+        scope = Scope(program, options, tracked, FORMS, CALLS, SPECIAL)
         parameters = _parameters(scope)
         if _threads(program.body) % LANES:
             scope.mask = scope.temp("W.start", "m")

@@ -269,6 +269,9 @@ def register(scope: Scope, number: int, index: Value) -> Value:
     """Read a register; one that may be unset is checked when the kernel runs."""
     buffer = scope.buffer(number)
     name = f"r{number}"
+    if number in scope.fragile:
+        site = scope.site("register", buffer.name)
+        scope.emit(f"fragile_read(W, {site}, h{number}, {index.code})")
     if index.kind == "V":
         scope.doubtful.add(number)
         site = scope.site("register", buffer.name)

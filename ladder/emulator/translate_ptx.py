@@ -135,6 +135,9 @@ def assign(scope: Scope, node: Json, code: str, dtype: str) -> None:
 def write_register(scope: Scope, number: int, index: Value, code: str) -> None:
     """Emit the write of an array to a register under the current mask."""
     name = f"r{number}"
+    if number in scope.fragile:
+        site = scope.site("register", scope.buffer(number).name)
+        scope.emit(f"fragile_write(W, {site}, h{number}, {index.code})")
     if index.kind == "V":
         site = scope.site("register", scope.buffer(number).name)
         scope.emit(f"scatter(W, {scope.mask}, {site}, {name}, d{number}, {index.code}, {code})")

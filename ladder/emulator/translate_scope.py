@@ -86,10 +86,19 @@ class Scope:
         #: whether CTAs may wait for each other, so that they have to run at one time
         self.concurrent = False
         self.extents: dict[str, Json] = {}
+        #: local buffers that wgmma uses
+        self.fragile: frozenset[int] = program.fragile()
         self.block_counts: Counter[str] = Counter()
         self.histograms: list[Counter[str]] = []
         self._constants: dict[tuple[str, str], str] = {}
         self._number = 0
+
+    def tensor_dtype(self, home: str) -> str:
+        """Dtype of the tensor behind a tensor map, which only the launch knows."""
+        raise Fault(
+            f"unsupported: a reduction through tensor map {home} without its dtype",
+            at=self.program.kernel,
+        )
 
     # ---- text ---------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ladder.emulator import translate_order
+from ladder.emulator import translate_async, translate_order
 from ladder.emulator.program import Json
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_expr import expression, full, simd
@@ -91,6 +91,8 @@ def _alloc(scope: Scope, node: Json) -> None:
     scope.emit(f"r{number} = [None] * {buffer.size}")
     scope.known -= {pair for pair in scope.known if pair[0] == number}
     scope.emit(f"d{number} = [None] * {buffer.size}")
+    if number in scope.fragile:
+        scope.emit(f"h{number} = [-1] * {buffer.size}")
 
 
 def _view(scope: Scope, node: Json) -> None:
@@ -260,6 +262,8 @@ def _launch(scope: Scope, node: Json) -> None:
     kind, _, axis = tag.partition(".")
     if kind == "threadIdx":
         scope.values[var] = Value(f"W.thread_{axis}", "V", "int32")
+    elif kind == "clusterCtaIdx":
+        scope.values[var] = Value(f"P.rank_{axis}", "U", "int32")
     elif kind == "blockIdx":
         scope.values[var] = Value(f"P.block_{axis}", "U", "int32")
     else:
@@ -289,6 +293,7 @@ def _warp_sync(scope: Scope, _call: Json) -> None:
 
 
 _EFFECTS: dict[str, Callable[[Scope, Json], None]] = {
+    **translate_async.EFFECTS,
     "cuda.cta_sync": _cta_sync,
     "cuda.warp_sync": _warp_sync,
     "cuda.thread_fence": translate_order.thread_fence,

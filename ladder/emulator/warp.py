@@ -222,7 +222,7 @@ class Block:
         own: Array = address.astype(np.uint32)
         if self.base:
             own = own + np.uint32(self.base)
-        if not window:
+        if not window and len(self.cluster.ranks) == 1:
             return own
         remote = address >= WINDOW
         if not remote.any():
@@ -258,6 +258,19 @@ class Warp:
         self.open_copies: list[Copy] = []
         self.copy_groups: list[tuple[list[Copy], list[int]]] = []
         self.copy_epochs: dict[int, int] = {}
+        #: bulk copies out of shared memory: (copy, epochs of the reads, epochs of the global writes)
+        self.bulk_open: list[tuple[Copy, list[int], list[int]]] = []
+        self.bulk_groups: list[list[tuple[Copy, list[int], list[int]]]] = []
+        #: wgmma: (product, epochs of its reads, registers that it uses), and what was executed
+        self.wgmma_open: list[tuple[Copy, list[int], list[Any]]] = []
+        self.wgmma_groups: list[list[tuple[Copy, list[int], list[Any]]]] = []
+        self.wgmma_last: Copy | None = None
+        self.wgmma_retired = 0
+        self.wgmma_log: list[tuple[str, int]] = []
+        #: barrier of the cluster: arrivals and waits so far, and whether mbarrier initialisations were published
+        self.cluster_phase = 0
+        self.cluster_waits = 0
+        self.published_init = False
         #: what the last fence published, and what relaxed operations saw since
         self.published: Any = None
         self.seen: list[Any] = []
