@@ -59,7 +59,7 @@ def meaning(name: str, text: str, table: Mapping[str, Function] | None = None) -
         return Meaning(table[name])
     found = _ASM.search(text)
     if found is not None and text.count("asm") == 1:
-        return _from_asm(name, text, found)
+        return _from_asm(name, text, found) if found.group(2).strip() else Meaning(_same)
     short = name.removeprefix("ladder_")
     if short in MEANINGS:
         return Meaning(MEANINGS[short])
@@ -68,6 +68,17 @@ def meaning(name: str, text: str, table: Mapping[str, Function] | None = None) -
         at=text[:200],
         hint="add its meaning to ladder/codegen/semantics.py under its name",
     )
+
+
+def _same(value: Any) -> Any:
+    """An empty instruction only keeps the compiler from moving code across it."""
+    return value
+
+
+def orders_only(text: str) -> bool:
+    """Whether a device function's text is an empty instruction."""
+    found = _ASM.search(text)
+    return found is not None and text.count("asm") == 1 and not found.group(2).strip()
 
 
 def _from_asm(name: str, text: str, found: re.Match[str]) -> Meaning:

@@ -177,7 +177,10 @@ def _argument(scope: Scope, value: Value, dtype: str) -> str:
 
 def _device_function(scope: Scope, node: Json, lane: int) -> Value:
     name = node[1].removeprefix("func.")
-    meaning = intrinsics.meaning(name, scope.program.externs[name])
+    text = scope.program.externs[name]
+    if not node[2] and intrinsics.orders_only(text):
+        return Value("NONE", "U", "")
+    meaning = intrinsics.meaning(name, text)
     held = scope.constant(name, meaning.function, "F")
     codes, vector = _arguments(scope, node[3:], lane, meaning.carriers)
     scope.count(f"func.{name}")
