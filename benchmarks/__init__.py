@@ -1,0 +1,1 @@
+"""How the committed numbers are made: ``python -m benchmarks.build``, ``.bench`` and ``.matrix`` (see docs/measuring.md)."""

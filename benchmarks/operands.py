@@ -1,0 +1,135 @@
+"""Weights and activations on the GPU: random codes, packed where they lie, and their exact meaning in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ladder.runtime.packed import Packed
+
+if TYPE_CHECKING:
+    from ladder.runtime.kernel import Kernel
+    from ladder.ttype import GroupedType
+
+#: a torch tensor
+Tensor = Any
+
+#: bytes of weights that one graph reads: five times the L2 cache of an H200, so that all of them come from memory
+ROTATED_BYTES = 300 * 10**6
+#: codes that are turned to float64 at once
+CHUNK_CODES = 1 << 25
+
+
+def _float16_scales(shape: tuple[int, int], device: str) -> Tensor:
+    return ((torch.rand(shape, device=device) + 0.5) / 64).to(torch.float16)
+
+
+def _e8m0_scales(shape: tuple[int, int], device: str) -> Tensor:
+    return torch.randint(118, 123, shape, device=device, dtype=torch.uint8)
+
+
+#: scale type -> (random scales, as numbers or raw bits; their values in float64)
+SCALES: dict[str, tuple[Callable[[tuple[int, int], str], Tensor], Callable[[Tensor], Tensor]]] = {
+    "float16": (_float16_scales, lambda scales: scales.double()),
+    "e8m0": (_e8m0_scales, lambda raw: torch.exp2(raw.double() - 127)),
+}
+
+
+@dataclass(frozen=True)
+class Weight:
+    """Random quantised weights ``[n, k]`` of a type whose groups are runs of K.
+
+    Attributes:
+        type: the weight type.
+        codes: uint8 ``[n, k]``.
+        scales: ``[n, k / group]``, numbers or raw bits.
+        zeros: uint8 codes like scales, or None.
+    """
+
+    type: GroupedType
+    codes: Tensor
+    scales: Tensor
+    zeros: Tensor | None
+
+    @classmethod
+    def random(
+        cls, wt: GroupedType, n: int, k: int, undefined: tuple[int, ...], device: str
+    ) -> Weight:
+        """Codes that all occur equally often, except those that are no finite number or that decoding cannot carry."""
+        assert wt.scale is not None
+        assert wt.zero in (None, "integer")
+        assert wt.group[0] == 1
+        numbers = np.flatnonzero(np.isfinite(wt.element.values))
+        allowed = [int(code) for code in numbers if code not in undefined]
+        make, _ = SCALES[wt.scale]
+        shape = wt.scale_shape(n, k)
+        zeros = _codes(allowed, shape, device) if wt.zero else None
+        return cls(wt, _codes(allowed, (n, k), device), make(shape, device), zeros)
+
+    def values(self) -> Tensor:
+        """The weights, float64 ``[n, k]``: ``w = s * (v[q] - v[z])``."""
+        assert self.type.scale is not None
+        n, k = self.codes.shape
+        table = torch.tensor(
+            self.type.element.values, dtype=torch.float64, device=self.codes.device
+        )
+        scales = SCALES[self.type.scale][1](self.scales)
+        found = torch.empty((n, k), dtype=torch.float64, device=self.codes.device)
+        step = max(1, CHUNK_CODES // k)
+        for first in range(0, n, step):
+            rows = slice(first, first + step)
+            some = table[self.codes[rows].long()]
+            groups = some.view(some.shape[0], scales.shape[1], -1)
+            if self.zeros is not None:
+                groups -= table[self.zeros[rows].long()][..., None]
+            groups *= scales[rows][..., None]
+            found[rows] = some
+        return found
+
+    def packed(self, kernel: Kernel) -> Packed:
+        """Packed for a kernel, where the codes lie."""
+        metadata = {"scales": self.scales}
+        if self.zeros is not None:
+            metadata["zeros"] = self.zeros
+        return kernel.pack_arrays(self.codes, **metadata)
+
+
+def _codes(allowed: list[int], shape: tuple[int, int], device: str) -> Tensor:
+    drawn = torch.randint(0, len(allowed), shape, device=device, dtype=torch.uint8)
+    if allowed == list(range(len(allowed))):
+        return drawn
+    table = torch.tensor(allowed, dtype=torch.uint8, device=device)
+    flat = drawn.reshape(-1)
+    for first in range(0, flat.numel(), CHUNK_CODES):
+        piece = slice(first, first + CHUNK_CODES)
+        flat[piece] = table[flat[piece].long()]
+    return drawn
+
+
+def rotated(packed: Packed) -> list[Packed]:
+    """The packed weight and as many copies as make the rotated bytes."""
+    count = max(2, math.ceil(ROTATED_BYTES / packed.nbytes))
+    return [packed, *(_copy(packed) for _ in range(count - 1))]
+
+
+def _copy(packed: Packed) -> Packed:
+    # as bytes: every torch can copy those
+    arrays = {
+        name: packed[name].view(torch.uint8).clone().view(packed[name].dtype) for name in packed
+    }
+    return Packed(packed.packing, arrays)
+
+
+def activations(m: int, k: int, dtype: str, device: str) -> Tensor:
+    """Normal activations ``[m, k]``."""
+    return torch.randn((m, k), device=device).to(getattr(torch, dtype))
+
+
+def relative_error(y: Tensor, exact: Tensor) -> float:
+    """``|y - exact|_2 / |exact|_2``; NaN where an element was never written."""
+    return float((y.double() - exact).norm() / exact.norm())

@@ -1,0 +1,205 @@
+"""What the product is timed against, in the same run: cuBLAS with 16-bit weights, and humming-kernels where installed.
+
+A peer's numbers are checked before its time counts; one that fails has no time, and its reason is printed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.clock import Call, Graph, capture
+from benchmarks.grid import Case
+from benchmarks.operands import ROTATED_BYTES, Tensor, activations, relative_error
+
+#: weight, n, k, activation
+Key = tuple[str, int, int, str]
+
+#: largest relative error of a peer: it may scale weights in 16 bits and add in parts
+TOLERANCE = {"float16": 4e-3, "bfloat16": 2e-2}
+
+
+class WrongNumbersError(Exception):
+    """A peer computed something else."""
+
+
+def _check(name: str, y: Tensor, exact: Tensor, dtype: str) -> None:
+    error = relative_error(y, exact)
+    if not error <= TOLERANCE[dtype]:
+        raise WrongNumbersError(f"{name} is off by {error:.3g}, more than {TOLERANCE[dtype]}")
+
+
+class Cublas:
+    """``torch.mm(x, w.t())`` with ``w [n, k]`` in the activation's type, for one shape; graphs are kept."""
+
+    def __init__(self, n: int, k: int, device: str) -> None:
+        self._shape = n, k
+        self._device = device
+        self._weights: dict[str, list[Tensor]] = {}
+        self._graphs: dict[tuple[int, str], Graph] = {}
+
+    def graph(self, m: int, dtype: str) -> Graph:
+        """The graph for ``m`` tokens."""
+        if (m, dtype) not in self._graphs:
+            self._graphs[m, dtype] = self._capture(m, dtype)
+        return self._graphs[m, dtype]
+
+    def _capture(self, m: int, dtype: str) -> Graph:
+        n, k = self._shape
+        if dtype not in self._weights:
+            count = max(2, math.ceil(ROTATED_BYTES / (2 * n * k)))
+            first = activations(n, k, dtype, self._device)
+            self._weights[dtype] = [first, *(first.clone() for _ in range(count - 1))]
+        weights = self._weights[dtype]
+        x = activations(m, k, dtype, self._device)
+        y = torch.full((m, n), float("nan"), dtype=x.dtype, device=self._device)
+
+        def call(weight: Tensor) -> Call:
+            return lambda: torch.mm(x, weight.t(), out=y)
+
+        graph = capture([call(weight) for weight in weights])
+        y.fill_(float("nan"))
+        graph.graph.replay()
+        _check("cuBLAS", y, x.double() @ weights[0].double().t(), dtype)
+        return graph
+
+
+def _humming_types() -> dict[str, tuple[dict[str, Any], float]]:
+    """Row name -> (humming's weight config, how far its quantisation may be from the random weights)."""
+    g128: dict[str, Any] = {"group_size": 128}
+    return {
+        "int4": ({"dtype": "uint4", "has_zero_point": True, **g128}, 0.15),
+        "mxfp4": ({"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}, 0.2),
+        "int8": ({"dtype": "uint8", **g128}, 0.02),
+        "fp8_e4m3fn": ({"dtype": "float8e4m3", **g128}, 0.05),
+        "int3": ({"dtype": "uint3", **g128}, 0.35),
+        "int2": ({"dtype": "uint2", **g128}, 0.75),
+        # one bit without a zero point is no number format there
+        "int1": ({"dtype": "uint1", "has_zero_point": True, **g128}, 1.2),
+    }
+
+
+HUMMING = _humming_types()
+PARTS = ("weight", "weight_scale", "zero_point", "weight_scale_2", "locks")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A humming layer: its configuration, tensors as its kernels read them, and the exact weights."""
+
+    config: Any
+    parts: dict[str, Tensor]
+    exact: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a product reads."""
+        return sum(part.nbytes for name, part in self.parts.items() if name != "locks")
+
+
+class Humming:
+    """humming-kernels as its own benchmark calls it; kernels are compiled at first use, by NVRTC or nvcc."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._schema = importlib.import_module("humming.schema")
+        self._layers = importlib.import_module("humming.layer")
+        self._forward = importlib.import_module("humming.forward").humming_forward
+        self._tune = importlib.import_module("humming.tune").get_heuristics_config
+        self._kernels = importlib.import_module("humming.kernel").HummingKernel
+
+    @staticmethod
+    def installed() -> bool:
+        """Whether the package can be imported."""
+        return importlib.util.find_spec("humming") is not None
+
+    def prepare(self, cases: Sequence[Case], workers: int, report: Callable[[str], None]) -> None:
+        """Compile all kernels that the cases need, several at once, so that no compile stands between timings."""
+        wanted: dict[Key, set[int]] = {}
+        for case in cases:
+            if case.weight in HUMMING:
+                wanted.setdefault(layer_key(case), set()).add(case.m)
+
+        def compile_one(key: Key) -> None:
+            try:
+                layer = self.layer(key)
+                for m in sorted(wanted[key]):
+                    self._kernels.prepare_kernels(
+                        layer.config.to_str(), None, self._tuning(layer, m), self._device
+                    )
+            except Exception as error:  # noqa: BLE001 - it is tried again, and then costs only its own time
+                report(f"humming {'-'.join(map(str, key))}: {type(error).__name__}: {error}")
+
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(compile_one, wanted))
+
+    def layer(self, key: Key) -> Layer:
+        """Quantise random weights and bring them into the form that the kernels read.
+
+        Raises:
+            WrongNumbersError: the dequantised weights are not near the random ones.
+        """
+        weight, n, k, dtype = key
+        config, bound = HUMMING[weight]
+        kind = getattr(torch, dtype)
+        random = (torch.randn((n, k), device=self._device) * 0.02).to(kind)
+        schema = self._schema.BaseWeightSchema.from_config({**config, "quant_method": "humming"})
+        tensors = self._schema.HummingWeightSchema.quant_tensor(random, schema, kind)
+        exact = schema.dequant_tensors(tensors).double()
+        error = relative_error(exact, random.double())
+        if not error <= bound:
+            raise WrongNumbersError(f"weights are off by {error:.3g}, more than {bound}")
+        layer = self._layers.HummingLayer(
+            shape_n=n, shape_k=k, weight_config=dict(config), torch_dtype=kind
+        ).to(self._device)
+        layer.load_from_tensors({name: tensor.clone() for name, tensor in tensors.items()})
+        layer.transform()
+        parts = {name: getattr(layer, name, None) for name in PARTS}
+        kept = {name: part.detach() for name, part in parts.items() if part is not None}
+        return Layer(layer.humming_config, kept, exact)
+
+    def graph(self, layer: Layer, copies: Sequence[dict[str, Tensor]], m: int, dtype: str) -> Graph:
+        """A graph of products over rotated copies of a layer's tensors, its numbers checked.
+
+        Raises:
+            WrongNumbersError: it computes something else.
+        """
+        n, k = layer.exact.shape
+        x = activations(m, k, dtype, self._device)
+        y = torch.full((m, n), float("nan"), dtype=x.dtype, device=self._device)
+        tuning = self._tuning(layer, m)
+
+        def call(parts: dict[str, Tensor]) -> Call:
+            return lambda: self._forward(
+                layer.config, inputs=x, outputs=y, tuning_config=tuning, **parts
+            )
+
+        graph = capture([call(parts) for parts in copies])
+        y.fill_(float("nan"))
+        graph.graph.replay()
+        _check("humming", y, x.double() @ layer.exact.t(), dtype)
+        return graph
+
+    def _tuning(self, layer: Layer, m: int) -> str:
+        """The configuration that the package's own heuristics choose for ``m`` tokens, as JSON."""
+        return json.dumps(dict(self._tune(layer_config=layer.config, shape_m=m)))
+
+
+def rotated_parts(layer: Layer) -> list[dict[str, Tensor]]:
+    """The layer's tensors and as many copies as make the rotated bytes."""
+    count = max(2, math.ceil(ROTATED_BYTES / layer.nbytes))
+    copies = ({name: part.clone() for name, part in layer.parts.items()} for _ in range(count - 1))
+    return [layer.parts, *copies]
+
+
+def layer_key(case: Case) -> Key:
+    """What cases that share a layer agree in."""
+    return case.weight, case.n, case.k, case.activation

@@ -1,0 +1,95 @@
+"""Artifacts of many kernels in one folder that travels: ``NAME.zip`` each, and ``index.json`` with where they come from.
+
+An artifact's manifest spells out every bit of its packing and compresses thirtyfold; the emulator's listing stays behind.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ladder
+
+if TYPE_CHECKING:
+    from ladder.runtime.kernel import Kernel
+
+INDEX = "index.json"
+
+
+@dataclass
+class Index:
+    """What a folder holds.
+
+    Attributes:
+        commit: of the compiler that made the kernels, ``+`` behind it where its files were changed.
+        toolkit: the CUDA compiler.
+        command: that wrote the folder.
+        kernels: case name -> registers, spill bytes, shared bytes and seconds of a kernel, or ``{"failure": why}``.
+    """
+
+    commit: str
+    toolkit: str
+    command: str
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def save(self, folder: Path) -> None:
+        """Write the index."""
+        (folder / INDEX).write_text(json.dumps(vars(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Index:
+        """Read what :meth:`save` wrote."""
+        return cls(**json.loads((folder / INDEX).read_text(encoding="utf-8")))
+
+
+def commit() -> str:
+    """The commit of the working tree, ``+`` behind it where the package differs from it; ``unknown`` without git."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", "ladder")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def command() -> str:
+    """The command line of this process, as one would type it."""
+    return " ".join(["python", *sys.orig_argv[1:]])
+
+
+def save(kernel: Kernel, folder: Path, name: str) -> int:
+    """Write a kernel's artifact as ``NAME.zip``; returns its bytes."""
+    artifact = kernel.artifact()
+    parts = tuple(replace(p, lowered=replace(p.lowered, listing=None)) for p in artifact.parts)
+    target = folder / f"{name}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for file, content in replace(artifact, parts=parts).files().items():
+            archive.writestr(file, content)
+    return target.stat().st_size
+
+
+@contextmanager
+def unpacked(folder: Path, name: str) -> Iterator[Path]:
+    """The artifact folder of a kernel, for as long as the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="ladder-bench-") as temporary:
+        with zipfile.ZipFile(folder / f"{name}.zip") as archive:
+            archive.extractall(temporary)
+        yield Path(temporary)
+
+
+def load(folder: Path, name: str) -> Kernel:
+    """Load a kernel that :func:`save` wrote, as a user would: ``ladder.load(folder)``."""
+    with unpacked(folder, name) as artifact:
+        return ladder.load(artifact)
