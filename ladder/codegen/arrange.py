@@ -18,11 +18,18 @@ from ladder.codegen.stages.load_ring import RingEmitter
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.codegen.stages.shared_decode import SharedWeights
+from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.codegen.tvm_api import IRBuilder, T
 from ladder.codegen.walk import Walk
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.stage import Decode, GroupScale, Multiply, Stage
+
+#: emitter of each product instruction
+_MULTIPLY: dict[str, type[MultiplyEmitter | WarpgroupEmitter]] = {
+    "mma": MultiplyEmitter,
+    "wgmma": WarpgroupEmitter,
+}
 
 S = TypeVar("S", bound=Stage)
 
@@ -42,7 +49,7 @@ def _emit(plan: Plan) -> None:
     scratch_base, ring_base = converts.shared_bytes - converts.scratch_bytes, converts.shared_bytes
     ring = RingEmitter(kernel, plan.load_ring, ring_base)
     decode = DecodeEmitter(kernel, table_base=0)
-    multiply = MultiplyEmitter(kernel, _stage(plan, Multiply))
+    multiply = _MULTIPLY[plan.compute](kernel, _stage(plan, Multiply))
     metadata = Metadata(kernel, ring.offsets)
     scale = GroupScaleEmitter(kernel, _stage(plan, GroupScale), multiply, metadata)
     zero = ZeroPoint(kernel, metadata) if plan.zero == "register" else None
@@ -54,6 +61,7 @@ def _emit(plan: Plan) -> None:
     if plan.packing.program.table is not None:
         e.sync_cta()
     walk.emit()
+    multiply.settle(0)
     if not plan.flushes_per_block:
         scale.flush_last()
     e.ptx("cp.async.wait_group", 0)

@@ -13,6 +13,7 @@ from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.load_ring import RingEmitter
 from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.codegen.stages.shared_decode import SharedWeights
+from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.plan import Plan
 
@@ -70,7 +71,7 @@ class Block:
         kernel: Kernel,
         ring: RingEmitter,
         decode: DecodeEmitter,
-        multiply: MultiplyEmitter,
+        multiply: MultiplyEmitter | WarpgroupEmitter,
         zero: ZeroPoint | None,
         scratch: SharedWeights | None,
     ) -> None:
@@ -115,23 +116,30 @@ class Block:
                 return fragment
             return self.zero.subtract(fragment, row_tile, self.program.step_class[atom_step])
 
-    def read(self, slot: Any, pair: Pair, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
-        """B fragments of a pair for some token tiles, into a bank of registers."""
+    def read(self, slot: Any, pair: Pair, tiles: tuple[int, ...], bank: int) -> Any:
+        """Activations of a pair for some token tiles, into a bank of registers."""
         with e.stage("multiply"):
-            start = slot + self.ring.offsets["x"]
-            return self.multiply.load_activations(start, pair.step, tiles, bank)
+            return self.multiply.read(slot + self.ring.offsets["x"], pair.step, tiles, bank)
+
+    def carried(self, slot: Any, pair: Pair, tiles: tuple[int, ...], bank: int) -> Any:
+        """What :meth:`read` left in a bank."""
+        return self.multiply.carried(slot + self.ring.offsets["x"], pair.step, tiles, bank)
 
     def products(
-        self, pair: Pair, fragments: list[Fragment], b: list[list[Any]], tiles: tuple[int, ...]
+        self, pair: Pair, fragments: list[Fragment], b: Any, tiles: tuple[int, ...]
     ) -> None:
         """Multiply the fragments of a pair with the activations of some token tiles."""
         rows = self.plan.tiling.row_tiles
+        steps = [
+            (
+                half,
+                fragments[index * rows : (index + 1) * rows],
+                self.program.step_class[(pair.step + half) % self.program.steps],
+            )
+            for index, half in enumerate(pair.halves)
+        ]
         with e.stage("multiply"):
-            for index, half in enumerate(pair.halves):
-                a = fragments[index * rows : (index + 1) * rows]
-                cls = self.program.step_class[(pair.step + half) % self.program.steps]
-                for tile, registers in zip(tiles, b, strict=True):
-                    self.multiply.products(a, registers[2 * half : 2 * half + 2], tile, cls)
+            self.multiply.multiply(steps, b, tiles)
 
     def decode_to_shared(self, slot: Any, barrier: Callable[[], None]) -> None:
         """Decode a whole block into the scratch tile, for plans that convert in shared memory."""

@@ -11,6 +11,8 @@ from ladder.scheduler.plan import Plan
 
 #: alignment of the shared-memory arena and of every region in it, in bytes
 ARENA_ALIGN = 128
+#: alignment of the arena itself: that of a 128-byte swizzle
+ARENA_BASE_ALIGN = 1024
 
 #: extent declared for buffers whose size the kernel does not know (activations, outputs): any 63-bit offset
 UNBOUNDED = 1 << 62
@@ -127,7 +129,7 @@ class Kernel:
         return T.thread_id([threads])
 
     def _declare_arena(self, nbytes: int) -> dict[str, Any]:
-        arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_ALIGN)
+        arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_BASE_ALIGN)
         IRBuilder.name("arena", arena)
         views = {"uint8": arena}
         for dtype, size in (("uint16", 2), ("uint32", 4), ("float32", 4)):

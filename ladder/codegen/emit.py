@@ -36,6 +36,16 @@ def i64(value: Expr) -> Expr:
     return T.Cast("int64", value)
 
 
+def u64(value: Expr) -> Expr:
+    """A 64-bit unsigned constant, or a value widened to one."""
+    return T.uint64(value) if isinstance(value, int) else T.Cast("uint64", value)
+
+
+def boolean(value: bool) -> Expr:
+    """A constant predicate."""
+    return T.bool(value)
+
+
 def f32(value: float) -> Expr:
     """A float32 constant."""
     return T.float32(value)

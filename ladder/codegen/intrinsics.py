@@ -40,7 +40,15 @@ class Intrinsic:
 
     @property
     def source(self) -> str:
-        """The CUDA text of the function."""
+        """The CUDA text of the function; without an instruction it only orders its operand after what came before."""
+        if not self.asm:
+            kind = self.result
+            return (
+                f"static __device__ __forceinline__ {_C_TYPES[kind]} {self.symbol}({_C_TYPES[kind]} a) {{\n"
+                f'  asm volatile("" : "+{kind}"(a) :: "memory");\n'
+                f"  return a;\n"
+                f"}}\n"
+            )
         letters = "abcdef"
         arguments = ", ".join(
             f"{_C_TYPES[kind]} {letters[i]}" for i, kind in enumerate(self.operands)
@@ -75,6 +83,7 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("cvt_f16x2_e5m2x2", ("h",), "r", "cvt.rn.f16x2.e5m2x2 %0, %1;", "alu"),
     Intrinsic("cvt_f32_f16", ("h",), "f", "cvt.f32.f16 %0, %1;", "alu", "float32"),
     Intrinsic("cvt_f16_f32", ("f",), "h", "cvt.rn.f16.f32 %0, %1;", "alu", "uint16"),
+    Intrinsic("hold_f32", ("f",), "f", "", "alu", "float32"),
     Intrinsic("cvt_bf16_f32", ("f",), "h", "cvt.rn.bf16.f32 %0, %1;", "alu", "uint16"),
 )
 

@@ -88,7 +88,7 @@ class Walk:
             # The first atom's words are read once more for its later steps: cheaper than carrying them.
             self.block.enter()
             fragments = self._carried_fragments()
-            b = self.block.multiply.bank(groups[0], _CARRY_BANK)
+            b = self.block.carried(slot, pairs[0], groups[0], _CARRY_BANK)
             for pair, following in itertools.pairwise(pairs):
                 fragments, b = self._pair(slot, pair, fragments, b, (slot, following))
             e.ptx("cp.async.wait_group", self.depth - 3)
@@ -112,16 +112,18 @@ class Walk:
         slot: Any,
         pair: Pair,
         fragments: list[Fragment],
-        b: list[list[Any]],
+        b: Any,
         following: tuple[Any, Pair | None],
         *,
         carry: bool = False,
         copies: Sequence[Callable[[], None]] = (),
-    ) -> tuple[list[Fragment], list[list[Any]]]:
+    ) -> tuple[list[Fragment], Any]:
         """Multiply a pair; beside its products decode and read what follows, and start copies.
 
         Returns the fragments of the following pair and its first activations.
         """
+        if self.block.multiply.asynchronous:
+            return self._pair_asynchronous(slot, pair, fragments, b, following, copies)
         next_slot, next_pair = following
         groups = self.block.groups
         parts = [] if next_pair is None else self.block.preparation(next_slot, next_pair)
@@ -144,11 +146,40 @@ class Walk:
             self.scale.flush(terms, groups[-1])
         return upcoming, b
 
+    def _pair_asynchronous(
+        self,
+        slot: Any,
+        pair: Pair,
+        fragments: list[Fragment],
+        b: Any,
+        following: tuple[Any, Pair | None],
+        copies: Sequence[Callable[[], None]],
+    ) -> tuple[list[Fragment], Any]:
+        """The same where products run by themselves: they are issued first, and all else is done meanwhile.
+
+        The fragments of a pair are free once the pair after it was issued and all but one pair waited for.
+        """
+        next_slot, next_pair = following
+        (tiles,) = self.block.groups
+        self.block.products(pair, fragments, b, tiles)
+        self.block.multiply.settle(1)
+        terms = None if pair.flush is None else self.scale.open(slot, pair.flush)
+        upcoming: list[Fragment] = []
+        if next_pair is not None:
+            upcoming = [part() for part in self.block.preparation(next_slot, next_pair)]
+            b = self._read(next_slot, next_pair, tiles)
+        for copy in copies:
+            copy()
+        if terms is not None:
+            self.block.multiply.settle(0)
+            self.scale.flush(terms, tiles)
+        return upcoming, b
+
     # -- registers -----------------------------------------------------------------------------------------------
 
     def _read(
         self, slot: Any, pair: Pair, tiles: tuple[int, ...], *, carry: bool = False
-    ) -> list[list[Any]]:
+    ) -> Any:
         self.bank = 1 - self.bank
         return self.block.read(slot, pair, tiles, _CARRY_BANK if carry else self.bank)
 
@@ -208,7 +239,8 @@ class Walk:
             e.store(self.cursor, cursor, self._following(cursor))
 
     def ring_barrier(self) -> None:
-        """Barrier of the warps that share a ring."""
+        """Barrier of the warps that share a ring, after which all see what was copied."""
+        self.block.multiply.before_barrier()
         tiling = self.plan.tiling
         if tiling.ring_warps == 1:
             e.sync_warp()

@@ -41,8 +41,12 @@ if TYPE_CHECKING:
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
 
+#: bytes after which the 128-byte swizzle of a wgmma operand repeats
+SWIZZLE_BYTES = 1024
+
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
+COMPUTES = ("mma", "wgmma")
 ACCESSES = ("vector", "scalar")
 LAUNCHES = ("plain", "pdl")
 
@@ -113,6 +117,7 @@ class Plan:
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" or "scalar".
+        compute: the product instruction, "mma" (a warp's) or "wgmma" (a warpgroup's, activations read from shared memory).
         m_range: least and largest M that the kernel takes (None: no upper limit).
         launch: "plain" or "pdl" (programmatic dependent launch).
         epilogue: steps between the sums and the store.
@@ -128,6 +133,7 @@ class Plan:
     zero: str = "sums"
     lookahead: bool = False
     access: str = "vector"
+    compute: str = "mma"
     m_range: tuple[int, int | None] = (0, None)
     launch: str = "plain"
     epilogue: tuple[EpilogueStage, ...] = field(default=())
@@ -138,7 +144,9 @@ class Plan:
     def rows_loaded(self) -> int:
         """Activation rows of one slot: the CTA's tokens, or fewer when M cannot be larger."""
         most = self.m_range[1]
-        return self.tiling.tokens if most is None else max(1, min(self.tiling.tokens, most))
+        if most is None or self.compute == "wgmma":
+            return self.tiling.tokens
+        return max(1, min(self.tiling.tokens, most))
 
     @property
     def atoms_per_block(self) -> int:
@@ -192,6 +200,14 @@ class Plan:
         return self.sum_sets.index((g.beta, h.beta))
 
     @property
+    def instruction(self) -> str:
+        """Name of the device's product instruction."""
+        kind = self.op.activation.name
+        if self.compute == "wgmma":
+            return f"wgmma.m64n{self.tiling.tokens}k16.{kind}"
+        return f"mma.m16n8k16.{kind}"
+
+    @property
     def channel_tiles(self) -> int:
         """CTAs along the output channels."""
         return -(-self.packing.row_tiles // self.tiling.tile_rows)
@@ -220,6 +236,7 @@ class Plan:
             scale_bytes=metadata(packing.scale_dtype),
             zero_bytes=metadata(packing.zero_dtype),
             access=self.access,
+            align=SWIZZLE_BYTES if self.compute == "wgmma" else 128,
         )
         decode = Decode(
             program=program,
@@ -233,7 +250,7 @@ class Plan:
             ring,
             decode,
             Multiply(
-                instruction=f"mma.m16n8k16.{self.op.activation.name}",
+                instruction=self.instruction,
                 row_tiles=tiling.row_tiles,
                 token_tiles=tiling.token_tiles,
                 classes=program.classes,

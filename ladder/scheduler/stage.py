@@ -54,6 +54,7 @@ class LoadRing(Stage):
         warps: warps that share a ring.
         weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
         access: "vector" (16-byte copies of activations) or "scalar" (any stride and alignment).
+        align: alignment of each operand in a slot, in bytes; a 128-byte swizzle repeats every 1024.
     """
 
     name: ClassVar[str] = "load ring"
@@ -65,12 +66,13 @@ class LoadRing(Stage):
     scale_bytes: int
     zero_bytes: int
     access: str
+    align: int = 128
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of one slot: weights, activations, scales, zeros, each at a multiple of 128."""
+        """Bytes of one slot: weights, activations, scales, zeros, each at a multiple of ``align``."""
         parts = (self.weight_bytes, self.activation_bytes, self.scale_bytes, self.zero_bytes)
-        return sum(-(-part // 128) * 128 for part in parts)
+        return sum(-(-part // self.align) * self.align for part in parts)
 
     @property
     def shared_bytes(self) -> int:

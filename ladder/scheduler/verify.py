@@ -16,6 +16,10 @@ from ladder.scheduler.plan import ACCESSES, LAUNCHES, PLACEMENTS, ZEROS, Plan, d
 from ladder.scheduler.stage import EpilogueStage
 from ladder.scheduler.zero import register_shifts
 
+#: most tokens of a wgmma, and k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
+WARPGROUP_TOKENS = 256
+WARPGROUP_TILE_K = 64
+
 FAMILIES = ("skinny", "ring")
 
 #: most tokens of a CTA in the skinny family: two n8 operands of one mma
@@ -166,6 +170,34 @@ def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
+    """wgmma: four warps of 16 channels each multiply all tokens of the CTA, which lie in tiles of 64 k."""
+    if plan.compute != "wgmma":
+        return
+    tiling, program = plan.tiling, plan.packing.program
+    if tiling.warps_n % 4 or tiling.warps_m != 1 or tiling.row_tiles != 1:
+        yield Problem(
+            "a warpgroup is four warps along n with one row tile each, not"
+            f" n{tiling.warps_n} m{tiling.warps_m} with {tiling.row_tiles}",
+            "warps_n a multiple of 4, warps_m = row_tiles = 1",
+        )
+    if tiling.tokens > WARPGROUP_TOKENS:
+        yield Problem(f"wgmma takes at most {WARPGROUP_TOKENS} tokens, not {tiling.tokens}")
+    if plan.packing.geometry.block_k % WARPGROUP_TILE_K:
+        yield Problem(
+            f"activations of wgmma lie in tiles of {WARPGROUP_TILE_K} k, a block has"
+            f" {plan.packing.geometry.block_k}"
+        )
+    if program.classes > 1 or plan.sum_sets:
+        yield Problem(
+            f"wgmma keeps one set of accumulators, not {program.classes} classes and"
+            f" {len(plan.sum_sets)} activation sums",
+            'zero="register", or compute="mma"',
+        )
+    if not plan.lookahead:
+        yield Problem("products of wgmma run ahead of the ring barrier", "lookahead=True")
+
+
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
     """The M range is one, holds the operator's M, and fits a skinny CTA."""
     least, most = plan.m_range
@@ -236,6 +268,7 @@ RULES: tuple[Rule, ...] = (
     vector_access_is_aligned,
     zeros_are_exact,
     lookahead_has_room,
+    warpgroups_are_whole,
     m_range_is_covered,
     shared_memory_fits,
     registers_fit,

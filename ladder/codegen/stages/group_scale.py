@@ -18,6 +18,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.multiply import MultiplyEmitter
+from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.scheduler.stage import GroupScale
 
 #: value of (name, row tile, half), None where the type has none
@@ -43,7 +44,7 @@ class GroupScaleEmitter:
     """
 
     def __init__(
-        self, kernel: Kernel, stage: GroupScale, multiply: MultiplyEmitter, metadata: Metadata
+        self, kernel: Kernel, stage: GroupScale, multiply: MultiplyEmitter | WarpgroupEmitter, metadata: Metadata
     ) -> None:
         self.kernel, self.stage, self.multiply, self.metadata = kernel, stage, multiply, metadata
         self.total = e.registers("total", stage.accumulators, "float32")

@@ -1,7 +1,7 @@
 """Transform-Load, global -> shared: fill a slot of a ring with one block of K.
 
     weight  [tile_rows][block bytes]              contiguous runs of the packed weight
-    x       [rows][block_k] 16-bit, swizzled      slice, pad with zeros (edges of m and k), map
+    x       [rows][block_k] 16-bit, permuted      slice, pad with zeros (edges of m and k), map
     scales  [tile_rows][groups_per_block][16]     contiguous runs
     zeros   [tile_rows][groups_per_block][16]
 
@@ -18,23 +18,12 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
+from ladder.codegen.stages.activations import activation_place
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 
 _COPY = "cp.async.cg.shared.global.L2::128B"
 _HALVES = CHUNK_BYTES // 2
-
-
-def swizzled_chunk(row: Any, chunk: Any, chunks_per_row: int) -> Any:
-    """Index of a 16-byte chunk of a row-major tile after the XOR swizzle.
-
-    Eight consecutive rows of one logical chunk column fall into eight different 16-byte bank groups: with 8 or more
-    chunks a row the row's low bits are XORed in; narrower rows share a 128-byte line, so only the line's index is.
-    """
-    if chunks_per_row >= 8:
-        return row * chunks_per_row + (chunk ^ (row & 7))
-    rows_per_line = 8 // chunks_per_row
-    return row * chunks_per_row + (chunk ^ ((row // rows_per_line) & (chunks_per_row - 1)))
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,7 @@ class RingEmitter:
         )
         for name, nbytes in parts:
             offsets[name] = at
-            at += -(-nbytes // 128) * 128
+            at += -(-nbytes // self.ring.align) * self.ring.align
         return offsets
 
     # -- addresses, once a kernel --------------------------------------------------------------------------------
@@ -139,7 +128,7 @@ class RingEmitter:
             else:
                 place = e.i64(kernel.first_token + row) * stride + e.i64(part * _HALVES)
                 source = e.bind(place, f"x_source_{turn}")
-            place = swizzled_chunk(row, part, per_row) * CHUNK_BYTES
+            place = activation_place(plan, row, part) * CHUNK_BYTES
             target = e.bind(self.offsets["x"] + place, f"x_target_{turn}")
             copies.append(Copy(guard, source, target, kernel.first_token + row < m))
         return copies
@@ -222,7 +211,7 @@ class RingEmitter:
                 k, inside = self._logical_k(block * cut.block_k + column)
                 token = kernel.first_token + row
                 target = start // 2 + (
-                    swizzled_chunk(row, column // _HALVES, per_row) * _HALVES + column % _HALVES
+                    activation_place(plan, row, column // _HALVES) * _HALVES + column % _HALVES
                 )
                 inside = e.both(inside, token < kernel.arg["m"])
                 offset = (

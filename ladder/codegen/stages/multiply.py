@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.load_ring import swizzled_chunk
+from ladder.codegen.stages.activations import swizzled_chunk
 from ladder.scheduler.plan import TILE_TOKENS
 from ladder.scheduler.stage import Multiply
 
@@ -29,6 +29,8 @@ _ONES = {"float16": 0x3C003C00, "bfloat16": 0x3F803F80}
 
 class MultiplyEmitter:
     """Emits the products of one kernel and holds its accumulators."""
+
+    asynchronous = False
 
     def __init__(self, kernel: Kernel, stage: Multiply) -> None:
         self.kernel, self.stage = kernel, stage
@@ -75,14 +77,14 @@ class MultiplyEmitter:
         tiles = range(self.stage.token_tiles)
         return [tuple(tiles[i : i + size]) for i in range(0, len(tiles), size)]
 
-    def bank(self, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
+    def carried(
+        self, _start: Any, _step: int, tiles: tuple[int, ...], bank: int
+    ) -> list[list[Any]]:
         """The registers of a bank, four per token tile."""
         first = 4 * self.group * bank
         return [[self.b[first + 4 * i + j] for j in range(4)] for i in range(len(tiles))]
 
-    def load_activations(
-        self, start: Any, step: int, tiles: tuple[int, ...], bank: int
-    ) -> list[list[Any]]:
+    def read(self, start: Any, step: int, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
         """B fragments of steps ``step`` and ``step + 1`` of a block, per token tile: b0, b1 of either step.
 
         One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step.
@@ -102,7 +104,7 @@ class MultiplyEmitter:
         if not clamped:
             place = start + swizzled_chunk(first_row, chunk, per_row) * 16
             origin = e.hold(kernel.shared_address(place), "b_address", "uint32")
-        loaded = self.bank(tiles, bank)
+        loaded = self.carried(start, step, tiles, bank)
         for tile, registers in zip(tiles, loaded, strict=True):
             if origin is not None:
                 # Tiles are 8 rows apart: the swizzle repeats, and the distance is a constant.
@@ -114,8 +116,18 @@ class MultiplyEmitter:
             e.ptx(_LDMATRIX, *registers, address)
         return loaded
 
-    def products(self, fragments: list[list[Any]], b: list[Any], tile: int, cls: int) -> None:
-        """Multiply one step's A fragments (per row tile) with its B fragment of one token tile."""
+    def multiply(
+        self,
+        steps: list[tuple[int, list[list[Any]], int]],
+        b: list[list[Any]],
+        tiles: tuple[int, ...],
+    ) -> None:
+        """Multiply a pair with some token tiles: (half, A fragments per row tile, class) of each step."""
+        for half, fragments, cls in steps:
+            for tile, registers in zip(tiles, b, strict=True):
+                self._products(fragments, registers[2 * half : 2 * half + 2], tile, cls)
+
+    def _products(self, fragments: list[list[Any]], b: list[Any], tile: int, cls: int) -> None:
         for row_tile, a in enumerate(fragments):
             self._mma(self.acc, self.acc_index(row_tile, tile, cls), a, b)
         sums = self.kernel.plan.sum_set_of(cls)
@@ -125,3 +137,9 @@ class MultiplyEmitter:
     def _mma(self, accumulators: Any, first: int, a: list[Any], b: list[Any]) -> None:
         c = [accumulators[first + i] for i in range(4)]
         e.ptx(self.mma, *c, *a, *b, *c)
+
+    def settle(self, pending: int) -> None:
+        """Products of mma are complete when their results are read."""
+
+    def before_barrier(self) -> None:
+        """Activations are read in the proxy that they were written in."""

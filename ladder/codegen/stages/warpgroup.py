@@ -1,0 +1,98 @@
+"""Compute by warpgroups: wgmma.m64nNk16 with weights in registers (A) and activations in shared memory (B).
+
+The A fragment of a warp is that of mma.m16n8k16, and the accumulators of N tokens are N/8 accumulator fragments of it
+(PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"), so decoding, flushing and storing are the same as for mma.
+
+Products run asynchronously: fragments of a pair of steps stay untouched until the pair after it was issued, accumulators until
+everything was waited for. Activations were written by cp.async in the generic proxy and are read in the async proxy; the ring
+barrier is preceded by a proxy fence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.activations import TILE_CHUNKS
+from ladder.scheduler.stage import Multiply
+
+_TYPES = {"float16": "f16", "bfloat16": "bf16"}
+
+#: PTX ISA, "Matrix Descriptor Format": leading offset (unused with a swizzle), 1024 bytes between groups of 8 rows, in units
+#: of 16 bytes, and the 128-byte swizzle
+_DESCRIPTOR = (1 << 16) | (64 << 32) | (1 << 62)
+#: steps of k16 in one tile of 64 k
+_TILE_STEPS = 4
+
+
+class WarpgroupEmitter:
+    """Emits the products of one kernel and holds its accumulators."""
+
+    asynchronous = True
+
+    def __init__(self, kernel: Kernel, stage: Multiply) -> None:
+        self.kernel, self.stage = kernel, stage
+        kind = _TYPES[kernel.plan.op.activation.name]
+        tokens = stage.token_tiles * 8
+        self.instruction = f"wgmma.mma_async.sync.aligned.m64n{tokens}k16.f32.{kind}.{kind}"
+        self.acc = e.registers("acc", stage.token_tiles * 4, "float32")
+        # Where a block ends with a flush, the first product of the next overwrites; otherwise all add to zeros.
+        self.overwrites = kernel.plan.flushes_per_block > 0
+        self.fresh = self.overwrites
+        for i in range(stage.token_tiles * 4):
+            e.store(self.acc, i, e.f32(0.0))
+
+    def acc_index(self, _row_tile: int, token_tile: int, cls: int) -> int:
+        """First of the four accumulator registers of a token tile."""
+        assert cls == 0, "the plan checker admits one class"
+        return token_tile * 4
+
+    def sum_index(self, sums: int, token_tile: int) -> int:
+        """No activation sums are kept beside warpgroup products."""
+        raise AssertionError(sums, token_tile)
+
+    def clear(self, _tile: int) -> None:
+        """The next product overwrites the accumulators."""
+        self.fresh = True
+
+    def tile_groups(self) -> list[tuple[int, ...]]:
+        """All token tiles are multiplied by one instruction."""
+        return [tuple(range(self.stage.token_tiles))]
+
+    def read(self, start: Any, step: int, _tiles: tuple[int, ...], _bank: int) -> Any:
+        """Nothing to read: what a product of this pair needs is where the block's activations begin."""
+        return start, step
+
+    def carried(self, start: Any, step: int, tiles: tuple[int, ...], bank: int) -> Any:
+        """What :meth:`read` gave for the first pair of a block."""
+        return self.read(start, step, tiles, bank)
+
+    def multiply(self, steps: list[tuple[int, list[list[Any]], int]], b: Any, _tiles: Any) -> None:
+        """Issue the products of a pair: (half, A fragment of the one row tile, class) of each step."""
+        start, step = b
+        acc = [self.acc[i] for i in range(self.stage.token_tiles * 4)]
+        e.ptx("wgmma.fence.sync.aligned")
+        for half, (fragment,), _ in steps:
+            descriptor = self._descriptor(start, step + half)
+            e.ptx(self.instruction, *acc, *fragment, descriptor, e.boolean(not self.fresh), 1, 1, 0)
+            self.fresh = False
+        e.ptx("wgmma.commit_group.sync.aligned")
+
+    def _descriptor(self, start: Any, step: int) -> Any:
+        tile, within = divmod(step, _TILE_STEPS)
+        tile_bytes = self.kernel.plan.rows_loaded * TILE_CHUNKS * 16
+        address = self.kernel.shared_address(start + tile * tile_bytes + within * 32)
+        return e.u64((address & e.u32(0x3FFFF)) >> e.u32(4)) | e.u64(_DESCRIPTOR)
+
+    def settle(self, pending: int) -> None:
+        """Wait until at most ``pending`` pairs are in flight; with 0 the accumulators may be read."""
+        e.ptx("wgmma.wait_group.sync.aligned", pending)
+        if pending == 0:
+            for i in range(self.stage.token_tiles * 4):
+                # Ties reads of the accumulators to the wait: the compiler sees no other order between them.
+                e.store(self.acc, i, e.call("hold_f32", self.acc[i]))
+
+    def before_barrier(self) -> None:
+        """Make what this thread's copies wrote visible to the async proxy."""
+        e.ptx("fence.proxy.async.shared::cta")
