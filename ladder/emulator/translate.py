@@ -212,6 +212,9 @@ def _threads(node: Json) -> int:
 def _parameters(scope: Scope) -> tuple[Parameter, ...]:
     """Bind the kernel's arguments to local names."""
     parameters = []
+    for number in sorted(scope.fragile):
+        # A fence names the fragments of the whole kernel, also those that are declared further down.
+        scope.emit(f"h{number} = []")
     for position, number in enumerate(scope.program.params):
         name, dtype = scope.program.vars[number]
         local = f"p{position}"

@@ -13,6 +13,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.widen import narrow, widen
+from ladder.errors import LoweringError
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import TILE_TOKENS
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
@@ -33,6 +34,17 @@ EPILOGUE_EMITTERS: dict[type[EpilogueStage], EpilogueEmitter] = {
     GlobalScale: _global_scale,
     AddBias: _bias,
 }
+
+
+def _emitter(stage: EpilogueStage) -> EpilogueEmitter:
+    try:
+        return EPILOGUE_EMITTERS[type(stage)]
+    except KeyError:
+        raise LoweringError(
+            f"no emitter for the epilogue stage {stage.name!r}",
+            at=type(stage).__qualname__,
+            hint="ladder.codegen.stages.finish.EPILOGUE_EMITTERS[Stage] = emitter",
+        ) from None
 
 
 def reduce_and_store(kernel: Kernel, scale: GroupScaleEmitter, base: int) -> None:
@@ -75,7 +87,7 @@ def _finish_outputs(kernel: Kernel, base: int) -> None:
             m = kernel.first_token + token
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
                 for step in plan.epilogue:
-                    value = EPILOGUE_EMITTERS[type(step)](kernel, step, value, channel)
+                    value = _emitter(step)(kernel, step, value, channel)
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 
