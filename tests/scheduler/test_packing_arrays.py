@@ -18,7 +18,7 @@ from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Packing, choose_packing
 from ladder.scheduler.packing_arrays import runs
-from ladder.ttype import Quantized
+from ladder.ttype import Quantized, weight_type
 
 INT4 = types["int4"]
 
@@ -89,9 +89,8 @@ def test_runs_cover_every_bit_of_the_words_once():
         assert all(run.position + run.count <= 32 for run in runs(program))
 
 
-@given(bits=st.integers(1, 8), seed=st.integers(0, 1000))
-def test_any_placement_of_bits_gets_the_same_bytes(bits, seed, weights_of):
-    """Bits thrown anywhere, two relabellings: nothing that a decode program may ask of a packing is left out."""
+def scattered(bits: int, seed: int) -> Packing:
+    """A packing whose bits lie anywhere, with two relabellings."""
     rng = np.random.default_rng(seed)
     steps, words = STEPS[bits], WORDS[bits]
     places = rng.permutation(32 * words).reshape(steps, 4, 2, bits)
@@ -105,15 +104,20 @@ def test_any_placement_of_bits_gets_the_same_bytes(bits, seed, weights_of):
         relabels=relabels,
         slots=tuple(
             tuple(
-                (Slot(tuple(pair[0].tolist())), Slot(tuple(pair[1].tolist()), relabel=1))
-                for pair in step
+                (Slot(tuple(low.tolist())), Slot(tuple(high.tolist()), relabel=1))
+                for low, high in step
             )
             for step in places
         ),
     )
-    element = types[f"uint{bits}"]
-    weights = weights_of(element, 17, 70, seed=seed)
-    packing = Packing(weights.type, 17, 70, program)
+    return Packing(weight_type(types[f"uint{bits}"]), 17, 70, program)
+
+
+@given(bits=st.integers(1, 8), seed=st.integers(0, 1000))
+def test_any_placement_of_bits_gets_the_same_bytes(bits, seed, weights_of):
+    """Nothing that a decode program may ask of a packing is left out."""
+    packing = scattered(bits, seed)
+    weights = weights_of(packing.weight, 17, 70, seed=seed)
     check_numpy(weights, packing)
     assert packing.unpack(packing.pack(weights)) == weights
 
@@ -165,3 +169,15 @@ def test_torch_bfloat16_scales_keep_their_type(weights_of):
     arrays = packing.pack_arrays(torch.from_numpy(weights.codes.copy()), scales=scales)
     assert arrays["scales"].dtype == torch.bfloat16
     assert torch.equal(packing.unpack_arrays(arrays)["scales"], scales)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_torch_moves_bits_anywhere(bits, weights_of):
+    torch = torch_or_skip()
+    packing = scattered(bits, seed=bits)
+    weights = weights_of(packing.weight, 17, 70)
+    arrays = packing.pack_arrays(torch.from_numpy(weights.codes.copy()))
+    assert arrays["weight"].dtype == torch.uint32
+    found = arrays["weight"].view(torch.int32).numpy()
+    assert np.array_equal(found, packing.pack(weights)["weight"].view(np.int32))
+    assert np.array_equal(packing.unpack_arrays(arrays)["codes"].numpy(), weights.codes)
