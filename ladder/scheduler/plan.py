@@ -19,7 +19,6 @@ from ladder.errors import PlanError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import TILE_ROWS, Packing
 from ladder.scheduler.stage import (
-    CHUNK_BYTES,
     AddBias,
     Decode,
     EpilogueStage,
@@ -397,6 +396,3 @@ def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:
     if op.bias:
         steps.append(AddBias())
     return tuple(steps)
-
-
-__all__ = ["CHUNK_BYTES", "Plan", "Tiling", "default_epilogue"]
