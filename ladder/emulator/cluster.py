@@ -117,7 +117,8 @@ def store_async(
     if cluster.shadow is not None:
         agent = f"an asynchronous store of warp {warp.index}"
         epochs = [cluster.order.new_epoch(agent, warp.agent, site)]
-        cluster.shadow.write_as(epochs[0], warp.agent, site, places, lanes, width)
+        record = cluster.shadow.write_as if update is None else cluster.shadow.atomic_as
+        record(epochs[0], warp.agent, site, places, lanes, width)
     else:
         shared_bounds(places, width, site, warp, lanes)
     found = [mbarrier.find(warp, s, site) for s in signals.tolist()]

@@ -110,7 +110,12 @@ class Shadow:
 
     def atomic(self, warp: int, site: Site, address: Ints, lanes: Ints, width: int) -> None:
         """Check and record an atomic update of ``width`` bytes: it does not race with other atomics."""
-        epoch = self.order.writing(warp, site)
+        self.atomic_as(self.order.writing(warp, site), warp, site, address, lanes, width)
+
+    def atomic_as(
+        self, epoch: int, warp: int, site: Site, address: Ints, lanes: Ints, width: int
+    ) -> None:
+        """Check an atomic update issued by a warp and record it as ``epoch``."""
         self.atomics.add(epoch)
         g = self.granules(address, width)
         where = np.broadcast_to(lanes[:, None] if g.ndim == 2 else lanes, g.shape)

@@ -89,7 +89,7 @@ def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     width = count * DTYPES[memory].itemsize
     site = scope.site(opcode.text, home_name(scope, operands[count]))
     dtype = scope.dtype(memory)
-    if source.home == "shared" or (not source.is_pointer and "shared" in words):
+    if source.home == "shared" or (not source.is_pointer and "shared" in opcode.text):
         scope.narrowest = min(scope.narrowest, width)
         code = f"load_shared(W, {scope.mask}, {site}, {source.code}, {dtype}, {count})"
     elif source.home not in ("", "local"):
@@ -119,7 +119,7 @@ def _store(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     site = scope.site(opcode.text, home_name(scope, operands[0]))
     width = len(values) * DTYPES[memory].itemsize
     rows = f"({', '.join(values)},), {scope.dtype(memory)}"
-    if target.home == "shared" or (not target.is_pointer and "shared" in opcode.words):
+    if target.home == "shared" or (not target.is_pointer and "shared" in opcode.text):
         scope.narrowest = min(scope.narrowest, width)
         scope.emit(f"store_shared(W, {scope.mask}, {site}, {target.code}, {rows})")
     elif target.home not in ("", "local"):
