@@ -177,9 +177,7 @@ class Walk:
 
     # -- registers -----------------------------------------------------------------------------------------------
 
-    def _read(
-        self, slot: Any, pair: Pair, tiles: tuple[int, ...], *, carry: bool = False
-    ) -> Any:
+    def _read(self, slot: Any, pair: Pair, tiles: tuple[int, ...], *, carry: bool = False) -> Any:
         self.bank = 1 - self.bank
         return self.block.read(slot, pair, tiles, _CARRY_BANK if carry else self.bank)
 

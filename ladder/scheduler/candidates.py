@@ -12,7 +12,7 @@ from typing import Any
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import TILE_TOKENS, ZEROS, Plan, Tiling, default_epilogue
-from ladder.scheduler.verify import SKINNY_TOKENS, VECTOR_ELEMENTS, problems
+from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEMENTS, problems
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 
@@ -26,8 +26,12 @@ RING_SHAPES = (
     *((2, 1, 1, 4), (2, 1, 2, 4), (4, 1, 1, 4), (4, 1, 2, 4), (2, 1, 4, 4), (2, 2, 2, 2)),
     *((2, 1, 1, 8), (2, 1, 2, 8), (4, 1, 1, 8), (4, 1, 2, 8), (2, 2, 1, 4), (2, 2, 2, 4)),
     *((4, 2, 1, 4), (4, 2, 2, 4), (1, 2, 4, 4), (2, 2, 4, 4)),
-    *((2, 2, 2, 8), (4, 2, 1, 8), (4, 2, 2, 8), (1, 4, 4, 4), (2, 4, 4, 4)),
+    *((2, 2, 2, 8), (4, 2, 1, 8), (4, 2, 2, 8), (8, 1, 2, 8), (1, 4, 4, 4), (2, 4, 4, 4)),
 )
+#: (warps_n, token_tiles) of warpgroup products: 64 or 128 channels x 16 .. 256 tokens
+WARPGROUP_SHAPES = tuple((n, tiles) for n in (4, 8) for tiles in (2, 4, 8, 16, 32))
+WARPGROUP_WARPS_K = (1, 2, 4)
+WARPGROUP_DEPTHS = (3, 4, 5)
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -104,9 +108,12 @@ def enumerate_plans(
         "packing": packing,
     }
     arranged = dict.fromkeys(_with_fixed(entry, fixed) for entry in arrangements(m_range))
-    for family, tiling, depth in arranged:
-        plan = Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
-        for variant in _zero_variants(plan, fixed):
+    plans = [
+        Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
+        for family, tiling, depth in arranged
+    ]
+    for plan in (*plans, *_warpgroup_plans(plans[0], fixed)):
+        for variant in _variants(plan, fixed):
             found = problems(variant)
             if found:
                 rejected.append(Rejected(variant.brief, "; ".join(p.what for p in found)))
@@ -115,11 +122,34 @@ def enumerate_plans(
     return Candidates(tuple(legal), tuple(rejected))
 
 
-def _zero_variants(plan: Plan, fixed: Mapping[str, Any]) -> tuple[Plan, ...]:
-    """The plan with zero points taken off in either place, where there is a choice."""
+def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
+    """Plans that multiply by warpgroups, where the device has the instruction and nothing fixed rules them out."""
+    wanted = {"family": "ring", "compute": "wgmma", "lookahead": True, "convert": "register"}
+    if not like.device.has("wgmma") or any(fixed.get(k, v) != v for k, v in wanted.items()):
+        return
+    for warps_n, token_tiles in WARPGROUP_SHAPES:
+        for warps_k in WARPGROUP_WARPS_K:
+            tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
+            for depth in WARPGROUP_DEPTHS:
+                depth = fixed.get("depth", depth)
+                yield replace(like, **wanted, tiling=tiling, depth=depth)
+
+
+def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
+    """The plan with and without lookahead, and with zero points taken off in either place, where there is a choice."""
+    variants = [plan]
+    # Warps of their own ring are bound by memory; those that share one wait for each other at every block.
+    if "lookahead" not in fixed and plan.family == "ring" and plan.convert == "register":
+        variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]
     if "zero" in fixed or not plan.has_zeros or register_shifts(plan.packing) is None:
-        return (plan,)
-    return tuple(replace(plan, zero=zero) for zero in ZEROS)
+        return variants
+    return [replace(variant, zero=zero) for variant in variants for zero in ZEROS]
+
+
+def _lookaheads(plan: Plan) -> tuple[bool, ...]:
+    if plan.compute == "wgmma":
+        return (True,)
+    return (False, True) if plan.depth >= LOOKAHEAD_DEPTH else (False,)
 
 
 def _with_fixed(

@@ -43,6 +43,15 @@ OFFSET_INSTRUCTIONS = 5.0
 
 LANES = 32
 
+#: slots of a ring that lookahead keeps from being on their way
+LOOKAHEAD_SLOTS = 0.8
+
+#: warps that issue one wgmma together
+WARPGROUP_WARPS = 4
+
+#: cycles that a warpgroup waits in one block besides issuing and multiplying: the end of a group's products, and the barrier
+WARPGROUP_LATENCY = 350.0
+
 #: warp schedulers of an SM
 SCHEDULERS = 4
 
@@ -133,7 +142,7 @@ class Work:
     """What one CTA does: lane instructions by pipe, products, bytes.
 
     Attributes:
-        products: mma instructions, those that sum activations included.
+        products: mma or wgmma instructions, those that sum activations included.
         alu, fma, lsu: lane instructions.
         issue: warp instructions times 32, on all pipes.
         shared_bytes: read from and written to shared memory.
@@ -159,16 +168,16 @@ def work(plan: Plan) -> Work:
     # A K slice that has one block less than the others waits for them.
     blocks = -(-cut.blocks // tiling.warps_k) * tiling.warps_k
     k, steps = blocks * cut.block_k, blocks * cut.block_k // 16
-    pairs = tiling.tile_rows * (tiling.tokens // TILE_TOKENS)
-    ones = len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles
-    products = steps * (pairs + ones)
+    warpgroups = plan.compute == "wgmma"
+    products = steps * _products_of_step(plan)
     alu, fma, lsu, scratch = _decode(plan, k)
     if plan.zero == "register":
         # one fma of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
         fma += tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
-    # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles
-    fragments = steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
+    # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles; wgmma reads all tokens for 64 channels by itself
+    fragments = 0 if warpgroups else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
+    read_by_tensor = products * tiling.tokens * 32 if warpgroups else 0
     weights = blocks * ring.weight_bytes
     metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
     activations = blocks * plan.rows_loaded * cut.block_k * 2
@@ -180,22 +189,36 @@ def work(plan: Plan) -> Work:
     alu += flushes * flush_alu
     overhead = steps * tiling.ring_warps * STEP_OVERHEAD * LANES
     moved = weights * (1 + tiling.warps_m) + metadata * 2 + activations + fragments * 16 + scratch
+    moved += read_by_tensor
     return Work(
         products=products,
         alu=alu,
         fma=fma,
         lsu=lsu,
-        issue=products * LANES + alu + fma + lsu + overhead,
+        issue=products * LANES * (WARPGROUP_WARPS if warpgroups else 1)
+        + alu
+        + fma
+        + lsu
+        + overhead,
         shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
         weight_bytes=weights + metadata,
         activation_bytes=activations,
         # a slot is refilled when its block is used up: half a block late, on average
         in_flight=int(
             ring.rings
-            * (ring.slots - 1.5 - plan.lookahead)
+            * (ring.slots - 1.5 - LOOKAHEAD_SLOTS * plan.lookahead)
             * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
         ),
     )
+
+
+def _products_of_step(plan: Plan) -> int:
+    """Product instructions of one k16 step of a K slice."""
+    tiling = plan.tiling
+    if plan.compute == "wgmma":
+        return tiling.warps_n // WARPGROUP_WARPS
+    pairs = tiling.tile_rows * (tiling.tokens // TILE_TOKENS)
+    return pairs + len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles
 
 
 def _decode(plan: Plan, k: int) -> tuple[float, float, float, float]:
@@ -295,6 +318,8 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     # with lookahead the first fragments of a block are there when it begins
     start = 0.0 if plan.lookahead else BLOCK_LATENCY
     wait = start + STEP_LATENCY * plan.packing.geometry.block_k / 16
+    if plan.compute == "wgmma":
+        wait = WARPGROUP_LATENCY
     bounds.append(Bound("a warp's chain", blocks * wait + busy * clock, "cycles", clock))
     return tuple(bounds)
 

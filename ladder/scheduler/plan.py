@@ -203,7 +203,7 @@ class Plan:
         """Name of the device's product instruction."""
         kind = self.op.activation.name
         if self.compute == "wgmma":
-            return f"wgmma.m64n{self.tiling.tokens}k16.{kind}"
+            return f"wgmma.m64n{self.tiling.tokens}k16.{kind}.rs"
         return f"mma.m16n8k16.{kind}"
 
     @property

@@ -47,6 +47,7 @@ FIXABLE = (
     "zero",
     "lookahead",
     "access",
+    "compute",
     "launch",
     "epilogue",
     "m_range",

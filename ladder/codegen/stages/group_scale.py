@@ -44,7 +44,11 @@ class GroupScaleEmitter:
     """
 
     def __init__(
-        self, kernel: Kernel, stage: GroupScale, multiply: MultiplyEmitter | WarpgroupEmitter, metadata: Metadata
+        self,
+        kernel: Kernel,
+        stage: GroupScale,
+        multiply: MultiplyEmitter | WarpgroupEmitter,
+        metadata: Metadata,
     ) -> None:
         self.kernel, self.stage, self.multiply, self.metadata = kernel, stage, multiply, metadata
         self.total = e.registers("total", stage.accumulators, "float32")

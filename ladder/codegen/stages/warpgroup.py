@@ -37,6 +37,8 @@ class WarpgroupEmitter:
         tokens = stage.token_tiles * 8
         self.instruction = f"wgmma.mma_async.sync.aligned.m64n{tokens}k16.f32.{kind}.{kind}"
         self.acc = e.registers("acc", stage.token_tiles * 4, "float32")
+        #: activation sums are not kept; the plan checker admits no plan that needs them
+        self.sum = self.acc
         # Where a block ends with a flush, the first product of the next overwrites; otherwise all add to zeros.
         self.overwrites = kernel.plan.flushes_per_block > 0
         self.fresh = self.overwrites
