@@ -163,6 +163,7 @@ class Made:
 def make(part: Part) -> list[Made]:
     """Compile the variants of a part; what is refused or fails is part of the answer."""
     from ladder.scheduler.packing import choose_packing
+    from ladder.ttype import MayOverflow
 
     device = ladder.devices[part.device]
     start = {
@@ -171,6 +172,9 @@ def make(part: Part) -> list[Made]:
         "device": part.device,
         "arch": device.arch,
     }
+    lossless = ladder.losslessness(weight_types()[part.type].element, part.activation)
+    if isinstance(lossless, MayOverflow):  # the scheduler refuses it before anything is derived
+        return [Made(**start, variant=name, refused=str(lossless)) for name in part.variants]
     try:
         packing = choose_packing(_operator(part, 1), device.features)
     except Exception as error:  # noqa: BLE001 - recorded for every variant of the part

@@ -1,0 +1,46 @@
+"""What is multiplied on the GPU means what NumPy says that it means (torch on the CPU stands in)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ladder
+from benchmarks.grid import WEIGHTS
+from ladder.scheduler import choose_packing
+
+torch = pytest.importorskip("torch")
+operands = pytest.importorskip("benchmarks.operands")
+
+N, K = 48, 512
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_values_and_packing_are_those_of_the_reference(name):
+    wt = WEIGHTS[name]()
+    weight = operands.Weight.random(wt, N, K, (), "cpu")
+    parts = {"scales": weight.scales.numpy().view(wt.scale_dtype)}
+    if wt.zero:
+        parts["zeros"] = weight.zeros.numpy()
+    q = ladder.Quantized(wt, codes=weight.codes.numpy(), **parts)
+    assert np.array_equal(weight.values().numpy(), q.dequantize())
+    assert set(np.unique(q.codes)) == set(wt.element.number_codes)
+
+
+def test_copies_are_distinct_and_equal(monkeypatch):
+    wt = WEIGHTS["int4"]()
+    op = ladder.matmul(1, N, K, activation="float16", weight=wt)
+    packing = choose_packing(op, ladder.devices["h200"].features)
+    weight = operands.Weight.random(wt, N, K, (), "cpu")
+    arrays = packing.pack_arrays(weight.codes, scales=weight.scales, zeros=weight.zeros)
+    packed = operands.Packed(packing, arrays)
+    monkeypatch.setattr(operands, "ROTATED_BYTES", 3 * packed.nbytes)
+    copies = operands.rotated(packed)
+    assert len(copies) == 3
+    assert copies[0] == copies[1] == copies[2]
+    assert len({copy.pointers["weight"] for copy in copies}) == 3
+
+
+def test_an_output_that_was_not_written_has_no_error():
+    y = torch.tensor([[1.0, float("nan")]])
+    assert np.isnan(operands.relative_error(y, torch.tensor([[1.0, 2.0]]).double()))

@@ -1,0 +1,98 @@
+"""Rows have the keys that readers rely on, whatever happened, and the file is JSON with a row a line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks.grid import Case
+from benchmarks.report import promises, ratio, summary
+from benchmarks.rows import KEYS, Machine, Measured, failed, passes, row, write
+
+MACHINE = Machine("NVIDIA H200", "580.1", "nvrtc 13.0.88", "abc", "python -m x", "2026-01-01")
+CASE = Case("int4", 8192, 8192, 1, "float16")
+
+#: as the issue asks for them, in its order
+PROMISED = (
+    *("device", "driver", "toolkit", "date", "commit", "command", "n", "k", "m", "weight"),
+    *("activation", "group_size", "launch", "us", "error", "peers"),
+)
+
+
+def measured(us: float = 10.0, error: float = 2e-4, **peers: float) -> Measured:
+    return Measured(us, error, {"cublas_fp16": 39.0, **peers}, "skinny", 64)
+
+
+def test_a_row_has_the_promised_keys_first():
+    found = row(MACHINE, CASE, measured(humming=16.5))
+    assert tuple(found)[: len(PROMISED)] == PROMISED
+    assert tuple(found) == KEYS
+    assert found["peers"] == {"cublas_fp16": 39.0, "humming": 16.5}
+    assert (found["n"], found["k"], found["m"], found["group_size"]) == (8192, 8192, 1, 128)
+    assert found["bar"] == 1e-3
+    assert found["type"] == "int4 g128 scale=float16 zero=integer"
+
+
+def test_a_peer_that_is_missing_is_null_and_further_ones_come_last():
+    assert row(MACHINE, CASE, measured())["peers"]["humming"] is None
+    found = row(MACHINE, CASE, measured(cublas_bf16=38.0))
+    assert list(found["peers"]) == ["cublas_fp16", "humming", "cublas_bf16"]
+
+
+def test_a_failed_row_has_the_same_keys_and_its_reason():
+    found = failed(MACHINE, CASE, "LaunchError: no\n  device")
+    assert tuple(found) == (*KEYS, "failure")
+    assert found["failure"] == "LaunchError: no device"
+    assert found["us"] is found["error"] is None
+    assert not passes(found)
+
+
+@pytest.mark.parametrize("error,kept", [(9.9e-4, True), (1.1e-3, False)])
+def test_a_row_passes_within_its_bar(error, kept):
+    assert passes(row(MACHINE, CASE, measured(error=error))) is kept
+
+
+def test_the_file_is_an_array_with_a_row_a_line(tmp_path):
+    rows = [row(MACHINE, CASE, measured()), failed(MACHINE, CASE, "why")]
+    file = tmp_path / "new" / "h200.json"
+    write(file, rows)
+    write(file, rows)
+    assert json.loads(file.read_text()) == rows
+    assert len(file.read_text().splitlines()) == len(rows) + 2
+    assert [path.name for path in file.parent.iterdir()] == ["h200.json"]
+
+
+def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
+    broken = row(MACHINE, CASE, measured()) | {"us": float("nan")}
+    with pytest.raises(ValueError, match="JSON"):
+        write(tmp_path / "h200.json", [broken])
+    assert not list(tmp_path.iterdir())
+
+
+def rows_of(m: int, *ratios: float) -> list[dict]:
+    shapes = ((8192, 8192), (8192, 28672))
+    return [
+        row(MACHINE, Case("int4", n, k, m, "float16"), measured(us=39.0 / each))
+        for (n, k), each in zip(shapes, ratios, strict=True)
+    ]
+
+
+def test_promises_look_at_the_slowest_shape():
+    answers = [kept for _, _, kept in promises([*rows_of(1, 2.6, 2.5), *rows_of(16, 2.4, 1.9)])]
+    assert answers == [True, False, None]
+
+
+def test_ratio_is_none_without_both_times():
+    assert ratio(row(MACHINE, CASE, measured()), "cublas_fp16") == pytest.approx(3.9)
+    assert ratio(row(MACHINE, CASE, measured()), "humming") is None
+    assert ratio(failed(MACHINE, CASE, "why"), "cublas_fp16") is None
+
+
+def test_the_summary_names_what_is_bad():
+    wrong = row(MACHINE, Case("nf4", 8192, 8192, 1, "float16"), measured(error=0.5))
+    text = summary([row(MACHINE, CASE, measured()), wrong, failed(MACHINE, CASE, "no kernel")])
+    assert "1 of 3 rows" in text
+    assert "nf4 8192x8192 M=1 float16 plain: error above the bar" in text
+    assert "no kernel" in text
+    assert summary([]) == "no rows\n"
