@@ -124,7 +124,12 @@ def enumerate_plans(
 
 def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     """Plans that multiply by warpgroups, where the device has the instruction and nothing fixed rules them out."""
-    wanted = {"family": "ring", "compute": "wgmma", "lookahead": True, "convert": "register"}
+    wanted: dict[str, Any] = {
+        "family": "ring",
+        "compute": "wgmma",
+        "lookahead": True,
+        "convert": "register",
+    }
     if not like.device.has("wgmma") or any(fixed.get(k, v) != v for k, v in wanted.items()):
         return
     for warps_n, token_tiles in WARPGROUP_SHAPES:

@@ -29,6 +29,10 @@ L2_SHARE = 0.7
 #: instructions besides product, decode, flush and loads, per warp and k16 step (addresses, loop, waits)
 STEP_OVERHEAD = 4.0
 
+#: instructions of a warp per block besides those (addresses and bounds of copies, metadata, waits): alu, and on no busy pipe
+BLOCK_ALU = 60.0
+BLOCK_OTHER = 40.0
+
 #: lane instructions per group flush and row pair that convert a scale and a zero to float32
 SCALE_INSTRUCTIONS = 3.0
 
@@ -187,7 +191,9 @@ def work(plan: Plan) -> Work:
         alu += activations / 2 * 10
     fma += flushes * flush_fma
     alu += flushes * flush_alu
-    overhead = steps * tiling.ring_warps * STEP_OVERHEAD * LANES
+    turns = blocks * tiling.ring_warps * LANES
+    alu += turns * BLOCK_ALU
+    overhead = steps * tiling.ring_warps * STEP_OVERHEAD * LANES + turns * BLOCK_OTHER
     moved = weights * (1 + tiling.warps_m) + metadata * 2 + activations + fragments * 16 + scratch
     moved += read_by_tensor
     return Work(

@@ -202,7 +202,6 @@ class RingEmitter:
     def _load_elements(self, block: Any, start: Any) -> None:
         kernel, plan = self.kernel, self.kernel.plan
         cut = plan.packing.geometry
-        per_row = cut.block_k // _HALVES
         count, threads = plan.rows_loaded * cut.block_k, kernel.ring_threads
         with e.loop(-(-count // threads), "element") as i:
             index = i * threads + kernel.ring_thread

@@ -10,8 +10,8 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.activations import swizzled_chunk
+from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.scheduler.packing import TILE_ROWS
 
 _LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
