@@ -6,7 +6,7 @@ thread's bulk group, whose wait says that the source may be reused (``.read``) o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,16 +32,24 @@ def lanes_of(warp: Warp, mask: Mask, *values: Any) -> list[tuple[int, ...]]:
 
 
 def fill(
-    warp: Warp, site: Site, places: Array, data: Callable[[], Array], barrier: mbarrier.MBarrier
+    warp: Warp,
+    site: Site,
+    places: Array,
+    data: Callable[[], Array],
+    barrier: mbarrier.MBarrier,
+    reads: Sequence[int] = (),
 ) -> None:
-    """Write 16-byte chunks to absolute shared addresses and signal an mbarrier, some time later."""
+    """Write 16-byte chunks to absolute shared addresses and signal an mbarrier, some time later.
+
+    ``reads`` are epochs of the same copy's reads, over when it signals.
+    """
     cluster = warp.cluster
-    epochs: list[int] = []
+    epochs = list(reads)
     marks = np.full(len(places), -2)
     if cluster.shadow is not None:
         agent = f"a bulk copy of warp {warp.index}"
-        epochs = [cluster.order.new_epoch(agent, warp.agent, site, proxy=True)]
-        cluster.shadow.write_as(epochs[0], warp.agent, site, places, marks, CHUNK)
+        epochs.append(cluster.order.new_epoch(agent, warp.agent, site, proxy=True))
+        cluster.shadow.write_as(epochs[-1], warp.agent, site, places, marks, CHUNK)
     else:
         shared_bounds(places, CHUNK, site, warp, marks)
 
@@ -190,11 +198,12 @@ def bulk_exchange(
             _whole(value, what, site)
         place = int(warp.block.absolute(np.array([src]))[0])
         rows = chunks(place, nbytes)
+        reads: list[int] = []
         if cluster.shadow is not None:
             agent = f"a bulk copy of warp {warp.index}"
-            epoch = cluster.order.new_epoch(agent, warp.agent, site, reads=True, proxy=True)
+            reads = [cluster.order.new_epoch(agent, warp.agent, site, reads=True, proxy=True)]
             marks = np.full(len(rows), -2)
-            cluster.shadow.read_as(epoch, warp.agent, site, rows, marks, CHUNK)
+            cluster.shadow.read_as(reads[0], warp.agent, site, rows, marks, CHUNK)
         ((there, signal),) = destinations(warp.block, dst, bar)
         found = mbarrier.find(warp, signal, site, proxy=True)
 
@@ -202,7 +211,7 @@ def bulk_exchange(
             taken: Array = cluster.view(np.complex128).take(rows // CHUNK)
             return taken
 
-        fill(warp, site, chunks(there, nbytes), data, found)
+        fill(warp, site, chunks(there, nbytes), data, found, reads)
 
 
 # ---- groups --------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ of one. Addresses are unsigned, so that a negative one lies far outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,6 +132,25 @@ class Shadow:
             self._judge_write(warp, site, g, where, ok, read)
         self.writer[g] = epoch
         self.writer_lane[g] = -1
+
+    def close(self, warps: Sequence[int], first: int, nbytes: int) -> None:
+        """A CTA ends: nobody may touch its memory any more, so accesses by others have to be ordered before the end."""
+        rows = list(warps)
+        known: Truths = np.vstack([self.order.known[0, rows], self.order.own[rows]]).max(axis=0)
+        known[[OUTSIDE, NEVER_WRITTEN]] = True
+        part = slice(first >> self.shift, (first + nbytes) >> self.shift)
+        for table in (self.writer[part][None], self.reader[:, part]):
+            ok = known.take(table)
+            if ok.all():
+                continue
+            row, at = np.unravel_index(int(np.argmin(ok)), ok.shape)
+            other = self.order.epochs[int(table[row, at])]
+            place = self.place(int(at << self.shift) + first)
+            raise Fault(
+                f"race: a CTA ends while {other.agent} may still {'read' if other.reads else 'write'} {place}",
+                at=f"end of the kernel; the access was {other.site}",
+                hint="a cluster barrier at the end keeps CTAs until their peers are done",
+            )
 
     # ---- verdicts -----------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ladder.emulator import wgmma
 from ladder.emulator.report import Fault
-from ladder.emulator.warp import Cluster, Copy, Machine, Steps, Wait, Warp
+from ladder.emulator.warp import Block, Cluster, Copy, Machine, Steps, Wait, Warp
 
 SCHEDULES = ("random", "eager", "lazy")
 #: decisions without progress after which a spinning kernel counts as stuck
@@ -115,9 +115,17 @@ class Scheduler:
             del self.state[index]
             self.machine.progress += 1
             cluster = self.warps[index].cluster
+            self._leave(self.warps[index].block)
             self.left[cluster.slot] -= 1
             if not self.left[cluster.slot]:
                 self._finish(cluster)
+
+    def _leave(self, block: Block) -> None:
+        """A warp ends; with the last one of a CTA, its shared memory."""
+        block.ended += 1
+        shadow = block.cluster.shadow
+        if block.ended == len(block.warps) and shadow is not None and len(block.cluster.ranks) > 1:
+            shadow.close([w.agent for w in block.warps], block.base, block.cluster.stride)
 
     def _finish(self, cluster: Cluster) -> None:
         """Let what the CTAs left in flight come to its end, and start the next ones."""

@@ -215,6 +215,7 @@ class Block:
         self.barriers: dict[int, Any] = {}
         self.name = str(rank)
         self.launch: Any = None
+        self.ended = 0
         self.warps = [Warp(self, index) for index in range(self.machine.warps)]
 
     def absolute(self, address: Array, *, window: bool = False) -> Array:
