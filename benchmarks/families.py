@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import ladder
+from benchmarks.grid import describe
 from ladder.errors import LadderError, LosslessError, ScheduleError
 
 if TYPE_CHECKING:
@@ -51,15 +52,17 @@ class Variant:
         name: for the report.
         m: tokens of the operator, None for a kernel that takes a range.
         fixed: decisions of the plan.
+        needs: feature of a device without which the variant does not exist, or empty.
     """
 
     name: str
     m: int | None
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
 
 
-def _variant(name: str, m: int | None, **fixed: Any) -> Variant:
-    return Variant(name, m, MappingProxyType(fixed))
+def _variant(name: str, m: int | None, *, needs: str = "", **fixed: Any) -> Variant:
+    return Variant(name, m, MappingProxyType(fixed), needs)
 
 
 VARIANTS = (
@@ -68,14 +71,23 @@ VARIANTS = (
     _variant("skinny M=16", 16, family="skinny"),
     _variant("skinny M=16 shared", 16, family="skinny", convert="shared"),
     _variant("skinny M=16 scalar", 16, family="skinny", access="scalar"),
-    _variant("ring M=64", 64, family="ring"),
-    _variant("ring M=64 shared", 64, family="ring", convert="shared"),
-    _variant("ring M=64 scalar", 64, family="ring", access="scalar"),
-    _variant("ring M=65..256", None, family="ring", m_range=(65, 256)),
+    _variant("ring M=64", 64, family="ring", compute="mma"),
+    _variant("ring M=64 shared", 64, family="ring", compute="mma", convert="shared"),
+    _variant("ring M=64 scalar", 64, family="ring", compute="mma", access="scalar"),
+    _variant("ring M=65..256", None, family="ring", compute="mma", m_range=(65, 256)),
+    _variant("warpgroup M=64", 64, needs="wgmma", family="ring", compute="wgmma"),
+    _variant(
+        "warpgroup M=65..256",
+        None,
+        needs="wgmma",
+        family="ring",
+        compute="wgmma",
+        m_range=(65, 256),
+    ),
 )
 
 #: one kernel of each family
-QUICK_VARIANTS = ("skinny M=1", "ring M=64")
+QUICK_VARIANTS = ("skinny M=1", "ring M=64", "warpgroup M=64")
 QUICK_TYPES = ("int4", "nf4", "mxfp4")
 QUICK_DEVICES = ("a100", "h200")
 
@@ -111,11 +123,20 @@ def parts(*, quick: bool) -> Iterator[Part]:
     """The whole matrix, or a part of it that meets every family."""
     names = QUICK_TYPES if quick else tuple(weight_types())
     devices = QUICK_DEVICES if quick else DEVICES
-    variants = QUICK_VARIANTS if quick else tuple(v.name for v in VARIANTS)
     for name in names:
         for activation in ACTIVATIONS:
             for device in devices:
-                yield Part(name, activation, device, variants)
+                yield Part(name, activation, device, variants_of(device, quick=quick))
+
+
+def variants_of(device: str, *, quick: bool = False) -> tuple[str, ...]:
+    """Names of the variants that exist on a device."""
+    return tuple(
+        variant.name
+        for variant in VARIANTS
+        if (not variant.needs or ladder.devices[device].has(variant.needs))
+        and (not quick or variant.name in QUICK_VARIANTS)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +226,9 @@ def _compile(part: Part, variant: Variant, packing: Packing) -> dict[str, Any]:
         lower_s = time.perf_counter() - start
         cubin, compile_s = _machine_code(lowered.source, lowered.name, plan.device.arch)
     except Exception as error:  # noqa: BLE001 - recorded, and the command fails
-        return {"plan": _brief(plan), "failure": _words(error)}
+        return {"plan": describe(plan), "failure": _words(error)}
     return {
-        "plan": _brief(plan),
+        "plan": describe(plan),
         "registers": cubin.registers,
         "spill_bytes": cubin.spill_bytes,
         "stack_bytes": cubin.stack_bytes,
@@ -226,10 +247,6 @@ def _operator(part: Part, m: int | None) -> Any:
         weight=weight_types()[part.type],
         out=part.activation,
     )
-
-
-def _brief(plan: Any) -> str:
-    return f"{plan.brief}, lookahead" if plan.lookahead else str(plan.brief)
 
 
 #: digest of (text without its kernel's name, architecture) -> machine code of this process

@@ -93,6 +93,11 @@ def grid() -> Iterator[Case]:
                 yield Case(weight, n, k, m, activation, launch)
 
 
+def describe(plan: Any) -> str:
+    """A plan's decisions in one line, its product instruction among them."""
+    return f"{plan.brief}, {plan.instruction}"
+
+
 Filter = dict[str, tuple[str, ...]]
 
 

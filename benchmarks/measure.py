@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import clock, host, store
-from benchmarks.grid import Case
+from benchmarks.grid import Case, describe
 from benchmarks.operands import Tensor, Weight, activations, relative_error, rotated
 from benchmarks.peers import HUMMING, Cublas, Humming, Layer, layer_key, rotated_parts
 from benchmarks.rows import Machine, Measured
@@ -157,7 +157,7 @@ class Bench:
                 us=times[case.launch],
                 error=errors[case.launch],
                 peers={name: times[name] for name in peers},
-                plan=self.kernel(case).plan.brief,
+                plan=describe(self.kernel(case).plan),
                 registers=index.kernels[case.name]["registers"],
             )
             for case in cases

@@ -18,6 +18,7 @@ from benchmarks.families import (
     Part,
     make,
     parts,
+    variants_of,
     weight_types,
 )
 from ladder.ttype import GroupedType, TType
@@ -54,12 +55,18 @@ def test_variants_meet_both_families_placements_and_accesses():
         assert {fixed.get("convert") for fixed in some} == {None, "shared"}
         assert {fixed.get("access") for fixed in some} == {None, "scalar"}
     assert {variant.m for variant in VARIANTS} == {1, 16, 64, None}
+    assert {variant.fixed.get("compute") for variant in VARIANTS} == {None, "mma", "wgmma"}
+
+
+def test_warpgroups_are_compiled_where_they_exist():
+    assert len(variants_of("h200")) == len(VARIANTS)
+    assert not any(name.startswith("warpgroup") for name in variants_of("a100"))
 
 
 def test_quick_takes_few_kernels_of_each_family():
     quick = list(parts(quick=True))
     assert {part.type for part in quick} == set(QUICK_TYPES)
-    assert sum(len(part.variants) for part in quick) <= 24
+    assert sum(len(part.variants) for part in quick) <= 36
 
 
 def test_two_kernels_compile_with_numbers_that_make_sense():
