@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,25 @@ def test_every_arrangement(tiling: Tiling, decisions: dict[str, Any], emulated: 
     plan = ladder.schedule(op, "h200").plan_for(8)
     plan = plan.with_(**{"family": family, "tiling": tiling, "m_range": (0, most), **decisions})
     check(plan, emulated, m=min(11, most or 11))
+
+
+WARPGROUPS = {
+    "one": Tiling(1, 4, 1, 1, 2),
+    "two": Tiling(1, 8, 1, 1, 4),
+    "slices": Tiling(2, 4, 1, 1, 8),
+}
+
+
+@pytest.mark.parametrize("tiling", WARPGROUPS.values(), ids=WARPGROUPS)
+@pytest.mark.parametrize("name", ["int4 asymmetric", "int4 channel", "int8 tensor", "nf4", "mxfp4"])
+def test_warpgroup_products(name: str, tiling: Tiling, emulated: Emulated) -> None:
+    op = ladder.matmul(m=None, n=72, k=456, activation="float16", weight=TYPES[name])
+    plan = ladder.schedule(
+        op, "h200", compute="wgmma", tiling=tiling, depth=3, m_range=(0, None)
+    ).plan_for(20)
+    assert plan.compute == "wgmma"
+    check(plan, emulated, m=20)
+    check(replace(plan, depth=4, access="scalar"), emulated, m=3)
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
