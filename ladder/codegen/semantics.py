@@ -83,14 +83,17 @@ def lop3(a: Bits, b: Bits, c: Bits, table: int) -> Bits:
 
 def prmt(a: Bits, b: Bits, selector: Bits) -> Bits:
     """Pick four of the eight bytes of ``{b, a}``; selector bit 3 replicates the byte's sign (PTX ISA prmt, default mode)."""
-    a, b, selector = np.broadcast_arrays(_words(a), _words(b), _words(selector))
-    pool = np.ascontiguousarray(np.stack([a, b], -1)).view(_U8)  # [..., 8]
-    nibbles = selector[..., None] >> _PRMT_SHIFTS & _U32(15)
-    picked = np.take_along_axis(pool, (nibbles & _U32(7)).astype(np.intp), -1)
-    if (nibbles & _U32(8)).any():
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(selector))
+    pool = np.empty((*shape, 2), _U32)
+    pool[..., 0], pool[..., 1] = a, b
+    nibbles = np.asarray(selector)[..., None] >> _PRMT_SHIFTS & _U32(15)
+    first = np.arange(0, 8 * pool.size // 2, 8).reshape((*shape, 1))
+    picked = pool.view(_U8).reshape(-1).take(first + (nibbles & _U32(7)))
+    if np.count_nonzero(nibbles & _U32(8)):
         sign = np.where(picked & 0x80, _U8(255), _U8(0))
         picked = np.where(nibbles & _U32(8), sign, picked)
-    return np.ascontiguousarray(picked).view(_U32)[..., 0]
+    out: Bits = picked.view(_U32)[..., 0]
+    return out
 
 
 _PRMT_SHIFTS = np.array([0, 4, 8, 12], _U32)
@@ -140,11 +143,25 @@ def brains(x: Bits) -> Floats:
     return out
 
 
+@functools.cache
+def _brain_values() -> Doubles:
+    """Every bfloat16 as float64."""
+    codes = np.arange(1 << 16, dtype=_U32) << _U32(16)
+    values: Doubles = codes.view(np.float32).astype(np.float64)
+    return values
+
+
+def brains_wide(x: Bits) -> Doubles:
+    """Widen words of two bfloat16 to float64, low half first: [...] -> [..., 2]."""
+    out: Doubles = _brain_values().take(np.ascontiguousarray(x)[..., None].view(_U16))
+    return out
+
+
 def pack_f16(pairs: npt.NDArray[np.float16]) -> Bits:
     """Inverse of :func:`halves`, with the canonical NaN."""
     bits = np.ascontiguousarray(pairs, np.float16).view(_U16)
-    nan = (bits & 0x7FFF) > 0x7C00
-    if nan.any():
+    nan = pairs != pairs  # noqa: PLR0124  true for NaN only
+    if np.count_nonzero(nan):
         bits = np.where(nan, _U16(NAN16), bits)
     return bits.view(_U32)[..., 0]
 
@@ -197,14 +214,26 @@ def _odd_to_single(x: Doubles) -> Floats:
 
 
 def fma_f16x2(a: Bits, b: Bits, c: Bits) -> Bits:
-    """Two lanes of ``a*b + c``, rounded once (PTX ISA fma.rn.f16x2: subnormals are supported)."""
-    x, y, z = (halves(v).astype(np.float64) for v in (a, b, c))
-    return pack_f16(fma_odd(x, y, z).astype(np.float16))
+    """Two lanes of ``a*b + c``, rounded once (PTX ISA fma.rn.f16x2: subnormals are supported).
+
+    The product has 22 bits and is exact. Where float64 cannot hold the sum, one term is below 2**-31 of the other; the larger is
+    then a float16 itself or out of range, and no tie of float16 is near.
+    """
+    total = halves(a).astype(np.float64) * halves(b) + halves(c)
+    return pack_f16(total.astype(np.float16))
 
 
 def fma_bf16x2(a: Bits, b: Bits, c: Bits) -> Bits:
     """Two lanes of ``a*b + c``, rounded once (PTX ISA fma.rn.bf16x2: subnormals are supported)."""
-    x, y, z = (brains(v).astype(np.float64) for v in (a, b, c))
+    x, y, z = brains_wide(a), brains_wide(b), brains_wide(c)
+    total = x * y + z
+    single = total.astype(np.float32)
+    bits = single.view(_U32)
+    if np.count_nonzero(single == total) == total.size and not np.count_nonzero(
+        bits & _U32(0xFFFF)
+    ):
+        # A bfloat16 already; what float64 may have dropped is far below half a place of it.
+        return np.ascontiguousarray((bits >> _U32(16)).astype(_U16)).view(_U32)[..., 0]
     return pack_bf16(_odd_to_single(fma_odd(x, y, z)))
 
 

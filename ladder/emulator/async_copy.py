@@ -12,7 +12,7 @@ import numpy as np
 
 from ladder.emulator.memory import WIDE, global_bounds, shared_bounds, vector
 from ladder.emulator.report import Fault, Site
-from ladder.emulator.warp import Array, Copy, GlobalBuffer, Mask, Warp, active
+from ladder.emulator.warp import LANES, Array, Copy, GlobalBuffer, Mask, Warp, active
 
 
 def cp_async(
@@ -29,6 +29,8 @@ def cp_async(
     lanes, a = active(warp, mask, vector(warp, target, np.int64))
     if not len(a):
         return
+    if len(warp.copy_lanes) < LANES:
+        warp.copy_lanes.update(lanes.tolist())
     a = warp.block.absolute(a)
     o = vector(warp, offset, np.int64)[lanes].astype(np.int64)
     if size not in (4, 8, 16):
@@ -138,14 +140,28 @@ def _perform(
     return whole if kept is None else partial
 
 
-def commit_group(warp: Warp, _mask: Mask, _site: Site) -> None:
+def _lanes_agree(warp: Warp, mask: Mask, site: Site) -> None:
+    """Groups are kept by warp here: lanes that issued copies have to commit and wait together."""
+    if mask is None or mask is warp.start:
+        return
+    if not warp.copy_lanes <= set(np.flatnonzero(mask).tolist()):
+        raise Fault(
+            "unsupported: some lanes that issued copies do not commit or wait",
+            at=site,
+            hint="commit and wait outside the branch",
+        )
+
+
+def commit_group(warp: Warp, mask: Mask, site: Site) -> None:
     """Close the group of copies issued since the last commit."""
+    _lanes_agree(warp, mask, site)
     warp.copy_groups.append((warp.open_copies, list(warp.copy_epochs.values())))
     warp.open_copies, warp.copy_epochs = [], {}
 
 
-def wait_group(warp: Warp, _mask: Mask, _site: Site, pending: int) -> None:
+def wait_group(warp: Warp, mask: Mask, site: Site, pending: int) -> None:
     """Wait until at most ``pending`` groups are in flight."""
+    _lanes_agree(warp, mask, site)
     while len(warp.copy_groups) > pending:
         copies, epochs = warp.copy_groups.pop(0)
         for copy in copies:

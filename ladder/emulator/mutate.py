@@ -1,7 +1,8 @@
 """Faulty copies of a listing: one synchronisation or asynchronous copy left out at a time.
 
 A detector is worth what it catches. Every mutant of a kernel should raise a fault or give wrong numbers; one that does neither shows
-a synchronisation that the kernel does not need, or a hole in the detector.
+a synchronisation that the kernel does not need, or a hole in the detector. ``Report.dropped`` says how often a warp came to the place;
+0 means that the problem is too small to say anything.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def mutants(listing: Mapping[str, Json]) -> Iterator[Mutant]:
     for number in range(total):
         faulty = copy.deepcopy(dict(listing))
         node, text, stage = _candidates(faulty)[number]
-        node[:] = ["seq"]
+        node[:] = ["dropped", text]
         place = f" in stage {stage}" if stage else ""
         yield Mutant(f"{text}{place} ({number + 1} of {total})", text, faulty)
 

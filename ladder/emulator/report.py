@@ -69,6 +69,7 @@ class Report:
         shared_bytes: shared memory that the kernel's allocations take, in bytes.
         steps: scheduling decisions taken.
         counters: counts by name when asked for, see :mod:`ladder.emulator.counters`.
+        dropped: how often a warp came to where an instruction was left out.
         notes: things worth knowing that are no fault.
     """
 
@@ -80,6 +81,7 @@ class Report:
     shared_bytes: int
     steps: int
     counters: Mapping[str, int] = field(default_factory=dict)
+    dropped: int = 0
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -9,6 +9,7 @@ race, deadlock or leave a buffer raises :class:`~ladder.emulator.report.Fault` e
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +86,7 @@ def run(  # noqa: PLR0913  a launch has this many parts
     if schedule not in SCHEDULES:
         raise Fault(f"arguments: schedule {schedule!r}", hint=f"one of {', '.join(SCHEDULES)}")
     if not isinstance(listing, Translation):
-        listing = translate(listing, Options(detect=detect, counters=counters))
+        listing = _translated(listing, Options(detect=detect, counters=counters))
     shape = (block, 1, 1) if isinstance(block, int) else block
     threads = shape[0] * shape[1] * shape[2]
     taken = sum(a.nbytes for a in listing.allocations)
@@ -118,7 +119,22 @@ def run(  # noqa: PLR0913  a launch has this many parts
         taken,
         machine.steps,
         _totals(listing, machine.counters, runs),
+        machine.dropped,
     )
+
+
+#: the last listings that were run, with their translations
+_RECENT: deque[tuple[Mapping[str, Json], Options, Translation]] = deque(maxlen=8)
+
+
+def _translated(listing: Mapping[str, Json], options: Options) -> Translation:
+    """Translate a listing, unless this very object was translated a moment ago."""
+    for known, chosen, translation in _RECENT:
+        if known is listing and chosen == options:
+            return translation
+    translation = translate(listing, options)
+    _RECENT.append((listing, options, translation))
+    return translation
 
 
 def _run_grid(

@@ -256,6 +256,11 @@ def _stage(scope: Scope, node: Json) -> None:
     scope.stage = outer
 
 
+def _dropped(scope: Scope, _node: Json) -> None:
+    """Where :mod:`ladder.emulator.mutate` left an instruction out."""
+    scope.emit("W.machine.dropped += 1")
+
+
 def _launch(scope: Scope, node: Json) -> None:
     tag, var, extent, body = node[1:]
     scope.extents[tag] = extent
@@ -316,5 +321,6 @@ _FORMS: dict[str, Callable[[Scope, Json], None]] = {
     "continue": _jump,
     "return": _jump,
     "stage": _stage,
+    "dropped": _dropped,
     "launch": _launch,
 }

@@ -106,6 +106,7 @@ class Machine:
         copies: asynchronous operations in flight.
         progress: grows with every event that may wake somebody.
         steps: scheduling decisions.
+        dropped: how often a warp came to where an instruction was left out.
         world: what warps know of each other's accesses to global memory, or None.
         board: what atomics left at global addresses: (buffer, byte) -> knowledge.
     """
@@ -120,6 +121,7 @@ class Machine:
     copies: list[Copy] = field(default_factory=list)
     progress: int = 0
     steps: int = 0
+    dropped: int = 0
     world: Order | None = None
     board: dict[tuple[int, int], Any] = field(default_factory=dict)
 
@@ -259,6 +261,7 @@ class Warp:
         self.open_copies: list[Copy] = []
         self.copy_groups: list[tuple[list[Copy], list[int]]] = []
         self.copy_epochs: dict[int, int] = {}
+        self.copy_lanes: set[int] = set()
         #: bulk copies out of shared memory: (copy, epochs of the reads, epochs of the global writes)
         self.bulk_open: list[tuple[Copy, list[int], list[int]]] = []
         self.bulk_groups: list[list[tuple[Copy, list[int], list[int]]]] = []
