@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ladder.decode.form import Field, Piece
-from ladder.decode.program import Const, Op, OpKind, Operand, Slot
+from ladder.decode.program import Const, Op, OpKind, Operand
 
 #: truth tables of lop3, bit ``a<<2 | b<<1 | c``
 AND, AND_OR = 0xC0, 0xEA
@@ -26,6 +26,7 @@ class Builder:
         self.lane_bits = lane_bits
         self.ops: list[Op] = []
         self._next = words
+        self._wanted: dict[tuple[int, int], int] = {}
         self._moved: dict[tuple[int, int], tuple[int, int]] = {}
 
     def emit(self, kind: OpKind, *args: Operand, imm: int = 0, fmt: str = "") -> int:
@@ -38,23 +39,25 @@ class Builder:
         """A lane's bits in every lane of a 32-bit register."""
         return lane * 0x10001 if self.lane_bits == 16 else lane
 
-    def prepare(self, fields: Sequence[Field]) -> None:
-        """Emit the rotations that the fields share, each word once per distance."""
-        used: dict[tuple[int, int], int] = {}
+    def expect(self, fields: Sequence[Field]) -> None:
+        """Learn which bits of which rotations will be read, so that each word is moved once for all its fields."""
         for field in fields:
             for piece in field.pieces:
                 if piece.rotation and not is_byte_move(piece, field, self.lane_bits):
                     key = (piece.word, piece.rotation)
-                    used[key] = used.get(key, 0) | piece.mask
-        for (word, rotation), mask in used.items():
-            if (word, rotation) not in self._moved:
-                self._moved[word, rotation] = self._rotate(word, rotation, self.spread(mask))
+                    self._wanted[key] = self._wanted.get(key, 0) | piece.mask
 
-    def _rotate(self, word: int, rotation: int, mask: int) -> tuple[int, int]:
-        """A register with ``word`` rotated left (or shifted, where no used bit wraps round), and the full distance.
+    def _rotated(self, word: int, rotation: int) -> tuple[int, int]:
+        """A register with ``word`` rotated left (or shifted, where no wanted bit wraps round), and the full distance.
 
         With 16-bit lanes a distance and the same plus 16 are alike but for the order of the halves.
         """
+        if (word, rotation) not in self._moved:
+            mask = self.spread(self._wanted[word, rotation])
+            self._moved[word, rotation] = self._rotate(word, rotation, mask)
+        return self._moved[word, rotation]
+
+    def _rotate(self, word: int, rotation: int, mask: int) -> tuple[int, int]:
         for distance in range(rotation, 32, self.lane_bits):
             low = (1 << distance) - 1
             if mask & ~low == 0:
@@ -65,14 +68,10 @@ class Builder:
 
     def source(self, piece: Piece) -> tuple[int, int]:
         """The register that holds a piece's bits in place, and by how much its word was rotated left."""
-        return self._moved[piece.word, piece.rotation] if piece.rotation else (piece.word, 0)
+        return self._rotated(piece.word, piece.rotation) if piece.rotation else (piece.word, 0)
 
     def gather(self, field: Field, base: Operand) -> tuple[int, list[tuple[int, int]]]:
-        """Emit a field's bits or-ed onto ``base``; also ``(word, distance)`` for each position of the form.
-
-        Raises:
-            KeyError: a rotation was not prepared.
-        """
+        """Emit a field's bits or-ed onto ``base``; also ``(word, distance)`` for each position of the form."""
         pieces = field.pieces
         if len(pieces) == 1 and is_byte_move(pieces[0], field, self.lane_bits):
             register, distance = self._byte_move(pieces[0], base)
@@ -110,7 +109,11 @@ def is_byte_move(piece: Piece, field: Field, lane_bits: int) -> bool:
     return len(field.pieces) == 1 and whole and piece.rotation % 8 == 0 and piece.rotation != 0
 
 
-def lane_slot(places: Sequence[tuple[int, int]], positions: Sequence[int], half: int, relabel: int) -> Slot:
-    """Where the code of one 16-bit half lies: bit p of the half came from ``(p + 16*half - distance) mod 32``."""
-    bits = tuple(32 * word + (p + 16 * half - distance) % 32 for (word, distance), p in zip(places, positions, strict=True))
-    return Slot(bits, relabel)
+def packed_bits(
+    places: Sequence[tuple[int, int]], positions: Sequence[int], offset: int = 0
+) -> tuple[int, ...]:
+    """Packed bits behind register bits ``positions + offset``: bit p came from ``(p - distance) mod 32`` of its word."""
+    return tuple(
+        32 * word + (p + offset - distance) % 32
+        for (word, distance), p in zip(places, positions, strict=True)
+    )

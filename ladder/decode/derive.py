@@ -1,77 +1,100 @@
-"""The way from a declared element type to its decode program."""
+"""The way from a declared element type to its decode program.
+
+    derive(int4, "float16")
+      value set {-8 .. 7}  ->  every mask form  ->  families  ->  placement  ->  the cheapest program
+"""
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 
-import numpy as np
-
-from ladder.decode.build import Builder, lane_slot
-from ladder.decode.form import Field, Form, Piece
-from ladder.decode.fragment import Decoded, arrange
-from ladder.decode.geometry import STEPS, WORDS
+from ladder.decode.assemble import Target, mask_program
+from ladder.decode.complete import families
+from ladder.decode.cost import CYCLES, cycles, deferral
+from ladder.decode.cover import place
+from ladder.decode.forms import search
+from ladder.decode.geometry import REGISTERS
 from ladder.decode.lanes import LANE_FORMATS
-from ladder.decode.program import LANE_ADDRESS, Affine, Const, DecodeProgram, Table
+from ladder.decode.program import DecodeProgram
+from ladder.decode.special import CVT_E4M3, special_programs
+from ladder.decode.store import shipped
+from ladder.decode.tables import WIDE_STRIDE, table_programs
+from ladder.decode.values import Element, ValueSet
 from ladder.errors import DecodeError
 
-
-def derive(element, compute, *, features=frozenset()):
-    bits = element.bits
-    values = [Fraction(float(v)) for v in element.values]
-    order = sorted(range(len(values)), key=lambda c: values[c])
-    step = values[order[1]] - values[order[0]]
-    linear = all(values[c] == values[order[0]] + i * step for i, c in enumerate(order))
-    if linear and bits in (4, 8):
-        return _linear(element, compute, order, values[order[0]], step)
-    if bits == 4:
-        return _pair(element, compute)
-    raise DecodeError("not built yet", at=element.name)
+#: what a device may add to the operations that every device has
+FEATURES = frozenset({CVT_E4M3, WIDE_STRIDE})
 
 
-def _linear(element, compute, order, low, step):
-    bits, fmt = element.bits, LANE_FORMATS[compute]
-    stored = [0] * len(order)
-    for s, c in enumerate(order):
-        stored[c] = s
-    fields, unit = [], Fraction(1, 1 << (fmt.bias + fmt.mantissa - 1))
-    for w in range(WORDS[bits]):
-        for p, r in [(0, 0), (4, 0), (0, 8), (4, 8)] if bits == 4 else [(0, 0), (0, 8)]:
-            alpha = step / (unit * (1 << p))
-            affine, fma = Affine(alpha, low), None
-            down = max(Fraction(1), step / unit / (1 << 127))
-            if compute == "bfloat16":
-                affine = Affine(down)
-                fma = fmt.pattern(alpha / down), fmt.pattern(low / down)
-            P = tuple(range(p, p + bits))
-            fields.append(Field(Form(P, 0, tuple(stored), affine, fma), (Piece(w, r, ((1 << bits) - 1) << p),)))
-    b = Builder(WORDS[bits])
-    b.prepare(fields)
-    regs = []
-    for f in fields:
-        reg, where = b.gather(f, Const(0))
-        if f.form.fma:
-            reg = b.emit("fma", reg, Const(b.spread(f.form.fma[0])), Const(b.spread(f.form.fma[1])), fmt=fmt.short)
-        regs.append(Decoded(reg, tuple(lane_slot(where, f.form.positions, h, 0) for h in (0, 1)), f.form.deferred))
-    frag = arrange(regs)
-    return DecodeProgram(element.name, bits, compute, "subnormal", WORDS[bits], STEPS[bits], tuple(b.ops), frag.outputs, frag.slots, (tuple(stored),), frag.step_class, frag.affine)
+def derive(
+    element: Element, compute: str, *, features: frozenset[str] = frozenset()
+) -> DecodeProgram:
+    """The cheapest decode program of an element type for a compute type.
+
+    Every table of 1 to 8 bits decodes. Where no exact program exists, values are rounded to nearest even in the compute
+    type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
+    for (seconds) and remembered for the process.
+
+    Args:
+        element: the declared type; its values decide, not its name.
+        compute: ``"float16"`` or ``"bfloat16"``.
+        features: ``"cvt.e4m3x2"`` where the device converts fp8_e4m3fn itself; ``"table.stride256"`` for tables in
+            shared memory that take twice the address range and fewer operations.
+
+    Raises:
+        DecodeError: another compute type, width or feature, or a type without finite values.
+        LosslessError: a finite value rounds to infinity in the compute type.
+    """
+    if compute not in LANE_FORMATS:
+        raise DecodeError(
+            f"no decode to {compute}", at=element.name, hint=f"compute types with a decode: {', '.join(LANE_FORMATS)}"
+        )
+    if unknown := features - FEATURES:
+        raise DecodeError(f"unknown features {sorted(unknown)}", at=element.name, hint=f"known: {sorted(FEATURES)}")
+    values = ValueSet.of(element)
+    found = _derived(replace(values, name=""), compute, features)
+    return replace(found, element=element.name)
 
 
-def _pair(element, compute):
+@lru_cache(maxsize=256)
+def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
+    known = shipped(values, compute, features)
+    return known if known is not None else search_program(values, compute, features)
+
+
+def search_program(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
+    """The cheapest program, without looking at what is shipped; exact if there is an exact one."""
     fmt = LANE_FORMATS[compute]
-    pats = [int(x) for x in fmt.patterns(fmt.round(np.asarray(element.values)))]
-    entries = tuple(pats[i & 15] | pats[i >> 4] << 16 for i in range(256))
-    P = tuple(range(7, 15))
-    form = Form(P, 0, tuple(range(16)), Affine())
-    fields = [Field(form, (Piece(w, r, 0x7F80),)) for w in range(4) for r in (0, 8, 16, 24)]
-    b = Builder(4, lane_bits=32)
-    b.prepare(fields)
-    regs = []
-    from ladder.decode.program import Slot
-    for f in fields:
-        a, where = b.gather(f, LANE_ADDRESS)
-        reg = b.emit("lds", a)
-        bits = [32 * w + (p - d) % 32 for (w, d), p in zip(where, P)]
-        regs.append(Decoded(reg, (Slot(tuple(bits[:4])), Slot(tuple(bits[4:]))), Affine()))
-    frag = arrange(regs)
-    exact = all(fmt.round(np.float64(v)) == v for v in element.values)
-    return DecodeProgram(element.name, 4, compute, "pair table", 4, 4, tuple(b.ops), frag.outputs, frag.slots, (tuple(range(16)),), frag.step_class, frag.affine, Table(entries), (), exact)
+    exact = _cheapest(Target(values, fmt), features)
+    if exact is not None:
+        return exact
+    rounded = _cheapest(Target(values.rounded(fmt), fmt, lossless=False), features)
+    if rounded is None:
+        raise DecodeError(f"no decode to {compute} was found", at=values.name)
+    return rounded
+
+
+def _cheapest(target: Target, features: frozenset[str]) -> DecodeProgram | None:
+    """The cheapest candidate; of equally cheap ones the first."""
+    best: DecodeProgram | None = None
+    for program in (*special_programs(target, features), *table_programs(target, features)):
+        if best is None or cycles(program) < cycles(best):
+            best = program
+    for program in _masked(target, cycles(best) if best else float("inf")):
+        if best is None or cycles(program) < cycles(best):
+            best = program
+    return best
+
+
+def _masked(target: Target, below: float) -> Iterator[DecodeProgram]:
+    """Programs of mask forms, each cheaper than ``below`` and than the one before."""
+    forms = search(target.values, target.fmt)
+    for family in families(target.values, forms, target.fmt):
+        first = family.forms[0]
+        beside = deferral(first.deferred) + (REGISTERS * CYCLES["fma"] if first.fma else 0.0)
+        placed = place(family.forms, target.bits, below - beside)
+        if placed is not None:
+            below = placed.cost + beside
+            yield mask_program(target, family.name, placed.fields)

@@ -108,7 +108,8 @@ def lane_addresses() -> Words:
 def execute(program: DecodeProgram, words: Words) -> dict[int, Words]:
     """Run the operations on ``words`` (uint32 ``[..., words, 32]``): every register, each ``[..., 32]``."""
     registers: dict[int, Words] = {i: words[..., i, :] for i in range(program.words)}
-    registers[LANE_ADDRESS] = np.broadcast_to(lane_addresses(), registers[0].shape)
+    shape = registers[0].shape
+    registers[LANE_ADDRESS] = np.broadcast_to(lane_addresses(), shape)
 
     def read(x: Operand) -> Words:
         return np.asarray(x.bits, U32) if isinstance(x, Const) else registers[x]
@@ -118,9 +119,10 @@ def execute(program: DecodeProgram, words: Words) -> dict[int, Words]:
         if op.kind == "lds":
             if program.table is None:
                 raise DecodeError("a program without a table loads from one", at=op)
-            registers[op.dst] = lds(args[0], program.table, registers[LANE_ADDRESS])
+            result = lds(args[0], program.table, registers[LANE_ADDRESS])
         else:
-            registers[op.dst] = MEANING[op.kind](op, args)
+            result = MEANING[op.kind](op, args)
+        registers[op.dst] = np.broadcast_to(result, shape)
     return registers
 
 

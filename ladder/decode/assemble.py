@@ -1,0 +1,89 @@
+"""From decoded registers to a program, for all kinds of decode alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ladder.decode.build import Builder, packed_bits
+from ladder.decode.form import Field, Form
+from ladder.decode.fragment import Decoded, arrange
+from ladder.decode.geometry import STEPS, WORDS
+from ladder.decode.lanes import LaneFormat
+from ladder.decode.program import Const, DecodeProgram, Slot, Table
+from ladder.decode.values import ValueSet
+from ladder.errors import DecodeError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a program is made for: the values, the lane format, and whether the values are the declared ones."""
+
+    values: ValueSet
+    fmt: LaneFormat
+    lossless: bool = True
+
+    @property
+    def bits(self) -> int:
+        return self.values.bits
+
+
+def program_of(
+    target: Target,
+    name: str,
+    builder: Builder,
+    registers: Sequence[Decoded],
+    relabels: tuple[tuple[int, ...], ...],
+    carried: frozenset[int] = frozenset(),
+    table: Table | None = None,
+) -> DecodeProgram:
+    """The program of finished registers.
+
+    Raises:
+        DecodeError: the deferred maps of the registers fit no fragment.
+    """
+    fragment = arrange(registers)
+    if fragment is None:
+        raise DecodeError("registers with equal factors do not come in pairs", at=target.values.name)
+    return DecodeProgram(
+        element=target.values.name,
+        bits=target.bits,
+        compute=target.fmt.name,
+        form=name,
+        words=WORDS[target.bits],
+        steps=STEPS[target.bits],
+        ops=tuple(builder.ops),
+        outputs=fragment.outputs,
+        slots=fragment.slots,
+        relabels=relabels,
+        step_class=fragment.step_class,
+        affine=fragment.affine,
+        table=table,
+        undefined=tuple(c for c in target.values.others if c not in carried),
+        lossless=target.lossless,
+    )
+
+
+def mask_program(target: Target, name: str, fields: Sequence[Field]) -> DecodeProgram:
+    """The program of placed mask forms, with their fma where they have one."""
+    builder = Builder(WORDS[target.bits])
+    builder.expect(fields)
+    relabels = tuple(dict.fromkeys(field.form.stored for field in fields))
+    registers = []
+    for field in fields:
+        register, places = builder.gather(field, Const(builder.spread(field.form.constant)))
+        if field.form.fma:
+            factor, addend = (Const(builder.spread(x)) for x in field.form.fma)
+            register = builder.emit("fma", register, factor, addend, fmt=target.fmt.short)
+        slots = half_slots(field.form, places, relabels.index(field.form.stored))
+        registers.append(Decoded(register, slots, field.form.deferred))
+    carried = frozenset.intersection(*(frozenset(field.form.carried) for field in fields))
+    return program_of(target, name, builder, registers, relabels, carried)
+
+
+def half_slots(form: Form, places: list[tuple[int, int]], relabel: int) -> tuple[Slot, Slot]:
+    """Slots of the two codes of a register whose halves are treated alike."""
+    low, high = (packed_bits(places, form.positions, 16 * half) for half in (0, 1))
+    return Slot(low, relabel), Slot(high, relabel)
+
+

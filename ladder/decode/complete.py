@@ -1,0 +1,120 @@
+"""From raw forms to the families that may share one program.
+
+Raw forms leave an affine map behind. A family either leaves it to the accumulators (all members share beta, their
+powers of two may differ) or finishes every lane with one exact fma, after which all members share one factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from ladder.decode.form import Form
+from ladder.decode.lanes import BFLOAT16, FloatArray, LaneFormat
+from ladder.decode.program import Affine
+from ladder.decode.values import ValueSet
+
+#: largest |beta| / max|value| left to the accumulators; a magic constant is 1024 times as large and costs three digits
+ZERO_LIMIT = 2
+#: bfloat16 lanes below this magnitude could vanish in a float32 product with an activation
+BFLOAT16_FLOOR = 2.0**-60
+#: exponents tried for a factor that is left to the accumulators
+EXPONENTS = sorted(range(-150, 151), key=lambda k: (abs(k), -k))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Forms that may stand side by side in one program, and what people call them."""
+
+    name: str
+    forms: tuple[Form, ...]
+
+
+def is_float32(x: Fraction) -> bool:
+    """Whether an accumulator can apply ``x`` without rounding it."""
+    with np.errstate(over="ignore"):
+        return Fraction(float(x)) == x and float(np.float32(float(x))) == float(x)
+
+
+def is_power_of_two(x: Fraction) -> bool:
+    x = abs(x)
+    return x.numerator & (x.numerator - 1) == 0 and x.denominator & (x.denominator - 1) == 0 and x != 0
+
+
+def units(values: ValueSet, fmt: LaneFormat) -> list[Fraction]:
+    """Powers of two ``u`` such that every ``value/u`` is a lane value that no float32 product loses, nearest to 1 first."""
+    v = np.array([float(x) for x in values.values])
+    found = []
+    for k in EXPONENTS:
+        with np.errstate(over="ignore", under="ignore"):
+            lane = np.ldexp(v, -k)
+            exact = np.array_equal(np.ldexp(lane, k), v) and np.array_equal(fmt.round(lane), lane)
+        if exact and not vanishes(lane, 2.0**k, fmt):
+            found.append(Fraction(2) ** k)
+    return found
+
+
+def vanishes(lane: FloatArray, factor: float, fmt: LaneFormat) -> bool:
+    """Whether some lane value is so small, with ``factor`` to come in float32, that a product before it may be lost."""
+    small = (lane != 0) & (np.abs(lane) < BFLOAT16_FLOOR)
+    return fmt is BFLOAT16 and abs(factor) > 1 and bool(small.any())
+
+
+def families(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Family]:
+    """Every family worth placing."""
+    yield from _bare(values, forms, fmt)
+    yield from _with_fma(values, forms, fmt)
+
+
+def _bare(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Family]:
+    """Families that defer their factors and one common, small zero."""
+    by_beta: dict[Fraction, list[Form]] = {}
+    v = np.array([float(x) for x in values.values])
+    for form in forms:
+        alpha, beta = form.deferred.alpha, form.deferred.beta
+        if abs(beta) > ZERO_LIMIT * values.largest or not (is_float32(alpha) and is_float32(beta)):
+            continue
+        if not vanishes((v - float(beta)) / float(alpha), float(alpha), fmt):
+            by_beta.setdefault(beta, []).append(form)
+    offered: list[frozenset[tuple[int, ...]]] = []
+    for beta in sorted(by_beta, key=lambda b: (abs(b), b)):
+        powers = [form for form in by_beta[beta] if is_power_of_two(form.deferred.alpha)]
+        group = _one_per_place(powers or by_beta[beta])
+        reach = frozenset(form.positions for form in group)
+        if not any(reach <= other for other in offered):
+            offered.append(reach)
+            yield Family("mask", group)
+
+
+def _one_per_place(forms: list[Form]) -> tuple[Form, ...]:
+    """The first form of each set of positions."""
+    unique: dict[tuple[int, ...], Form] = {}
+    for form in forms:
+        unique.setdefault(form.positions, form)
+    return tuple(unique.values())
+
+
+def _with_fma(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Family]:
+    """Families whose lanes are finished by one fma, all leaving the same power of two (1 where possible)."""
+    widest: tuple[Form, ...] = ()
+    for unit in units(values, fmt):
+        group = _one_per_place([f for form in forms if (f := _finish(form, unit, fmt))])
+        if len(group) > len(widest):
+            widest = group
+            if unit == 1:
+                yield Family("mask+fma", group)
+    if widest and widest[0].deferred.alpha != 1:
+        yield Family("mask+fma", widest)
+
+
+def _finish(form: Form, unit: Fraction, fmt: LaneFormat) -> Form | None:
+    """The form with the fma that makes its lanes ``value/unit``, or None where a constant is no lane value."""
+    factor, addend = form.deferred.alpha / unit, form.deferred.beta / unit
+    if form.deferred == Affine(unit) or not (fmt.holds(factor) and fmt.holds(addend)):
+        return None
+    minus_zero = 1 << 15
+    fma = fmt.pattern(factor), fmt.pattern(addend) if addend else minus_zero
+    return replace(form, deferred=Affine(unit), fma=fma)

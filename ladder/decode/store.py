@@ -1,0 +1,2 @@
+def shipped(values, compute, features):
+    return None
