@@ -56,7 +56,12 @@ def test_straight_runs_are_counted_as_often_as_they_run(hand):
     out, s = k.array("y", y), k.shared("s", "uint32", 128)
     sync = ["eval", ["call", "cuda.cta_sync", ""]]
     zero = ["int", 0, "uint32"]
-    branch = ["if", ["lt", k.tid, 64], k.store(s, k.tid, ["add", ["load", s, k.tid], ["int", 1, "uint32"]]), None]
+    branch = [
+        "if",
+        ["lt", k.tid, 64],
+        k.store(s, k.tid, ["add", ["load", s, k.tid], ["int", 1, "uint32"]]),
+        None,
+    ]
     k.add(k.store(s, k.tid, zero), k.loop("i", 0, 5, lambda _i: [branch, sync]))
     k.add(k.store(out, k.tid, ["load", s, k.tid]))
     counts = k.run(counters=True).counters

@@ -1,0 +1,369 @@
+"""Does the hardware agree with the emulator? ``record`` writes probes with what the emulator says, ``compare`` runs them on a GPU.
+
+    python tests/emulator/hardware.py record build/probes        # needs the compile extra and a CUDA compiler, no GPU
+    python tests/emulator/hardware.py compare build/probes       # needs a GPU, NumPy and cuda-bindings
+
+A probe is exact where arithmetic is integer or independent of order; elsewhere the largest difference is reported in units of the
+largest output. ``compare`` writes ``hardware.json`` beside the probes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SEED = 7
+ARCH = "sm_90a"
+
+
+def probes() -> Iterator[tuple[str, Any, dict[str, Any], tuple[int, ...], int, int, bool]]:
+    """(name, PrimFunc, arguments, grid, threads, cluster, exact) of every probe."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    import hopper
+    import kernels
+    import probes as p
+    import probes_hopper as h
+
+    rng = np.random.default_rng(SEED)
+    words = p.bits(rng, (3, p.ROWS, 32))
+    count = len(p.REGISTER_OPS) + 3
+    yield (
+        "registers",
+        p.registers(),
+        {"I": words, "O": np.zeros((count, p.ROWS, 32), np.uint32)},
+        (p.ROWS, 1, 1),
+        32,
+        1,
+        True,
+    )
+    f = rng.integers(0, 1 << 32, (2, 2048, 32), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    yield (
+        "conversions",
+        p.conversions(),
+        {"F": f, "O": np.zeros((6, 2048, 32), np.uint32)},
+        (2048, 1, 1),
+        32,
+        1,
+        True,
+    )
+    i = rng.integers(0, 1 << 32, (8, 32), dtype=np.uint64).astype(np.uint32)
+    yield (
+        "exchanges",
+        p.exchanges(),
+        {"I": i, "O": np.zeros((24, 32), np.uint32)},
+        (1, 1, 1),
+        32,
+        1,
+        True,
+    )
+    for kind in p.MMA:
+        yield f"mma {kind}", p.product(kind)(), p.operands(kind)(rng), (p.ROWS, 1, 1), 32, 1, True
+        if kind in ("f16", "bf16", "e4m3"):
+            yield (
+                f"mma {kind} random",
+                p.product(kind)(),
+                random_operands(kind, p, rng),
+                (p.ROWS, 1, 1),
+                32,
+                1,
+                False,
+            )
+    i = rng.integers(0, 1 << 32, 512, dtype=np.uint64).astype(np.uint32)
+    yield (
+        "cp.async",
+        p.partial_copies(),
+        {"I": i, "O": np.zeros((3, 128), np.uint32)},
+        (1, 1, 1),
+        32,
+        1,
+        True,
+    )
+    i = rng.integers(0, 1000, (4, 256)).astype(np.uint32)
+    given = {"I": i, "O": np.zeros_like(i), "R": np.full(256, 5, np.uint32)}
+    yield "bulk", p.bulk_copies(), given, (4, 1, 1), 64, 1, True
+    for rank in (1, 2, 3):
+        for swizzle in p.SPANS:
+            arguments = p.tensor_arguments(swizzle, rank)(rng)
+            yield (
+                f"tma {rank}d {swizzle}",
+                p.tensor_copies(swizzle, rank)(),
+                arguments,
+                (1, 1, 1),
+                32,
+                1,
+                True,
+            )
+    for kind in h.WGMMA:
+        for swizzle in h.ROWS:
+            for registers in (True, False):
+                name = f"wgmma {kind} {swizzle} {'rs' if registers else 'ss'}"
+                build = h.products(kind, swizzle, registers=registers)
+                yield name, build(), h.operands(kind, swizzle, rng), (1, 1, 1), 128, 1, True
+    yield (
+        "neighbours",
+        h.neighbours(),
+        {"O": np.zeros((4, 64, 4), np.uint32)},
+        (4, 1, 1),
+        64,
+        2,
+        True,
+    )
+    yield "multicast", h.multicast(), h.multicast_arguments(rng), (2, 1, 1), 128, 2, True
+    zeros = {
+        "C": np.zeros((32, 4), np.float32),
+        "H": np.zeros((32, 8), np.float16),
+        "N": np.zeros(4, np.uint32),
+    }
+    yield "reductions", h.reductions(), zeros, (8, 1, 1), 32, 1, True
+    m, n, k = 64, 128, 512
+    a = rng.standard_normal((m, k)).astype(np.float16)
+    codes = rng.integers(0, 16, (n, k))
+    given = {"A": a, "W": kernels.pack(codes), "C": np.zeros((m, n), np.float32)}
+    yield (
+        "ring kernel",
+        kernels.build(m, n, k),
+        given,
+        (m // 32, n // 64, 1),
+        kernels.THREADS,
+        1,
+        False,
+    )
+    from ladder.emulator import TensorMap
+
+    given = {
+        "X_map": TensorMap(a, (k, m), (2 * k,), (64, 32), "128B"),
+        "W": hopper.pack(codes),
+        "C": np.zeros((m, n), np.float32),
+    }
+    yield (
+        "hopper kernel",
+        hopper.build(m, n, k),
+        given,
+        (n // 64, m // 32, 1),
+        hopper.THREADS,
+        1,
+        False,
+    )
+
+
+def random_operands(kind: str, p: Any, rng: np.random.Generator) -> dict[str, Any]:
+    """Operands whose sums round, so that the order of addition shows."""
+    import ml_dtypes
+
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn}[kind]
+    per = 4 // np.dtype(dtype).itemsize
+    values = rng.standard_normal((p.ROWS, 6, 32, per)).astype(dtype)
+    a = np.ascontiguousarray(values).view(np.uint32)[..., 0]
+    c = rng.standard_normal((p.ROWS, 4, 32)).astype(np.float32)
+    return {"A": a, "C": c, "O": np.zeros_like(c)}
+
+
+# ---- record --------------------------------------------------------------------------------------------------------
+
+
+def record(folder: Path) -> None:
+    """Lower, compile and emulate every probe."""
+    from ladder.codegen.listing import listing
+    from ladder.codegen.toolchain import compile_cuda
+    from ladder.codegen.tvm_api import lower_to_cuda
+    from ladder.emulator import run, translate
+
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for name, function, arguments, grid, threads, cluster, exact in probes():
+        device = lower_to_cuda(function, ARCH)
+        kernel = translate(listing(device.function))
+        stem = name.replace(" ", "_").replace(".", "_")
+        inputs = {f"in_{k}": _array(v).copy() for k, v in arguments.items()}
+        run(kernel, arguments, grid, threads, cluster=(cluster, 1, 1))
+        outputs = {f"out_{k}": _array(v) for k, v in arguments.items()}
+        np.savez_compressed(folder / f"{stem}.npz", **inputs, **outputs)
+        cubin = compile_cuda(device.source, ARCH)
+        (folder / f"{stem}.cubin").write_bytes(cubin.code)
+        entries.append(
+            {
+                "name": name,
+                "stem": stem,
+                "kernel": device.name,
+                "parameters": [_parameter(q, arguments) for q in device.parameters],
+                "grid": grid,
+                "threads": threads,
+                "cluster": cluster,
+                "shared": _shared(device),
+                "exact": exact,
+            }
+        )
+        print(f"recorded {name}: {cubin.registers} registers", flush=True)
+    (folder / "probes.json").write_text(json.dumps(entries, indent=1))
+
+
+def _array(value: Any) -> Any:
+    array = getattr(value, "array", value)
+    return array if array.dtype.kind != "V" else array.view(np.uint8)
+
+
+def _parameter(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """How a parameter is made of an argument: a pointer, or a tensor map of one."""
+    argument = name.removesuffix("_ptr") if name.removesuffix("_ptr") in arguments else name
+    value = arguments[argument]
+    if not hasattr(value, "box"):
+        return {"argument": argument}
+    return {
+        "argument": argument,
+        "itemsize": value.array.itemsize,
+        "shape": list(value.shape),
+        "strides": list(value.strides),
+        "box": list(value.box),
+        "swizzle": {"none": 0, "32B": 1, "64B": 2, "128B": 3}[value.swizzle],
+    }
+
+
+def _shared(device: Any) -> int:
+    """Bytes of dynamic shared memory: buffers of scope shared.dyn."""
+    from ladder.codegen.listing import listing
+
+    dump = listing(device.function)
+    size = {"uint8": 1, "float16": 2, "uint32": 4, "float32": 4, "uint64": 8}
+    dynamic = [
+        b for b in dump["buffers"] if b["scope"] == "shared.dyn" and isinstance(b["size"], int)
+    ]
+    return max((b["size"] * size[b["dtype"]] for b in dynamic), default=0)
+
+
+# ---- compare -------------------------------------------------------------------------------------------------------
+
+
+def compare(folder: Path) -> int:
+    """Run every probe on the first GPU and compare its outputs with the recorded ones."""
+    from cuda.bindings import driver as cu
+
+    def check(result: tuple[Any, ...]) -> Any:
+        code, *rest = result
+        if int(code):
+            raise SystemExit(f"CUDA error {code}")
+        return rest[0] if len(rest) == 1 else rest
+
+    check(cu.cuInit(0))
+    device = check(cu.cuDeviceGet(0))
+    check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(device))))
+    name = check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
+    rows = []
+    for entry in json.loads((folder / "probes.json").read_text()):
+        data = np.load(folder / f"{entry['stem']}.npz")
+        found = _launch(cu, check, entry, (folder / f"{entry['stem']}.cubin").read_bytes(), data)
+        rows.append(_judge(entry, data, found))
+        print(rows[-1], flush=True)
+    wrong = [row["name"] for row in rows if not row["agrees"]]
+    (folder / "hardware.json").write_text(json.dumps({"device": name, "probes": rows}, indent=1))
+    print(f"{len(rows) - len(wrong)} of {len(rows)} probes agree on {name}; not: {wrong}")
+    return len(wrong)
+
+
+def _launch(cu: Any, check: Any, entry: Any, cubin: bytes, data: Any) -> dict[str, Any]:
+    function = check(
+        cu.cuModuleGetFunction(check(cu.cuModuleLoadData(cubin)), entry["kernel"].encode())
+    )
+    if entry["shared"] > 48 * 1024:
+        attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(cu.cuFuncSetAttribute(function, attribute, entry["shared"]))
+    names = list(dict.fromkeys(p["argument"] for p in entry["parameters"]))
+    memory = {}
+    for name in names:
+        host = np.ascontiguousarray(data[f"in_{name}"])
+        memory[name] = check(cu.cuMemAlloc(host.nbytes))
+        check(cu.cuMemcpyHtoD(memory[name], host.ctypes.data, host.nbytes))
+    kept = [_value(cu, check, p, memory) for p in entry["parameters"]]
+    table = (ctypes.c_void_p * len(kept))(*[ctypes.addressof(k) for k in kept])
+    config = cu.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = entry["grid"]
+    config.blockDimX, config.blockDimY, config.blockDimZ = entry["threads"], 1, 1
+    config.sharedMemBytes = entry["shared"]
+    if entry["cluster"] > 1:
+        attribute = cu.CUlaunchAttribute()
+        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.value.clusterDim.x = entry["cluster"]
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+        config.attrs, config.numAttrs = [attribute], 1
+    check(cu.cuLaunchKernelEx(config, function, ctypes.addressof(table), 0))
+    check(cu.cuCtxSynchronize())
+    found = {}
+    for name in names:
+        host = np.empty_like(np.ascontiguousarray(data[f"in_{name}"]))
+        check(cu.cuMemcpyDtoH(host.ctypes.data, memory[name], host.nbytes))
+        check(cu.cuMemFree(memory[name]))
+        found[name] = host
+    return found
+
+
+def _value(cu: Any, check: Any, parameter: dict[str, Any], memory: dict[str, Any]) -> Any:
+    pointer = memory[parameter["argument"]]
+    if "box" not in parameter:
+        return ctypes.c_uint64(int(pointer))
+    types = cu.CUtensorMapDataType
+    dtype = {2: types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16}[parameter["itemsize"]]
+    rank = len(parameter["shape"])
+    encoded = check(
+        cu.cuTensorMapEncodeTiled(
+            dtype,
+            rank,
+            int(pointer),
+            [cu.cuuint64_t(x) for x in parameter["shape"]],
+            [cu.cuuint64_t(x) for x in parameter["strides"]],
+            [cu.cuuint32_t(x) for x in parameter["box"]],
+            [cu.cuuint32_t(1)] * rank,
+            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            cu.CUtensorMapSwizzle(parameter["swizzle"]),
+            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
+            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+    )
+    words = (ctypes.c_uint64 * 16)(*[int(w) for w in encoded.opaque])
+    return words
+
+
+def _judge(entry: Any, data: Any, found: dict[str, Any]) -> dict[str, Any]:
+    worst, different, total, where = 0.0, 0, 0, []
+    for name, got in found.items():
+        want = data[f"out_{name}"]
+        raw = got.view(np.uint8) != want.view(np.uint8)
+        different += int(raw.reshape(*got.shape, -1).any(-1).sum()) if got.ndim else int(raw.any())
+        total += got.size
+        if got.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                a, b = got.astype(np.float64), want.astype(np.float64)
+                scale = np.nanmax(np.abs(np.where(np.isfinite(b), b, 0))) or 1.0
+                worst = max(
+                    worst, float(np.nanmax(np.where(np.isfinite(a - b), np.abs(a - b), 0)) / scale)
+                )
+        elif raw.any():
+            bad = np.argwhere(got != want)
+            where += [
+                [name, *place, int(got[tuple(place)]), int(want[tuple(place)])]
+                for place in bad[:4].tolist()
+            ]
+    agrees = different == 0 if entry["exact"] else worst < 2e-6
+    return {
+        "name": entry["name"],
+        "agrees": agrees,
+        "different": different,
+        "elements": total,
+        "worst": worst,
+        "first": where[:4],
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("step", choices=["record", "compare"])
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    raise SystemExit(
+        record(arguments.folder) if arguments.step == "record" else compare(arguments.folder)
+    )
