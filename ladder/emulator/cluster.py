@@ -101,7 +101,7 @@ def store_async(
     address: Any,
     values: Sequence[Any],
     dtype: Any,
-    barrier: Any,
+    signal: Any,
     update: Update | None = None,
 ) -> None:
     """``st.async`` and ``red.async``: write to another CTA's shared memory and signal an mbarrier there."""
@@ -110,7 +110,7 @@ def store_async(
         return
     cluster, block = warp.cluster, warp.block
     places = block.absolute(a, window=True)
-    signals = block.absolute(vector(warp, barrier, np.int64)[lanes], window=True)
+    signals = block.absolute(vector(warp, signal, np.int64)[lanes], window=True)
     width = np.dtype(dtype).itemsize * len(values)
     rows = wide_rows(warp, lanes, values, dtype)
     epochs: list[int] = []
@@ -124,16 +124,18 @@ def store_async(
     found = [mbarrier.find(warp, s, site) for s in signals.tolist()]
 
     def perform() -> None:
-        view = cluster.view(WIDE[width])
         if update is None:
-            view[places // width] = rows
+            cluster.view(WIDE[width])[places // width] = rows
         else:
-            plain = cluster.view(dtype)
-            for place, row in zip(
-                (places // width).tolist(), rows.view(dtype).tolist(), strict=True
-            ):
-                plain[place] = update.function(plain[place], np.dtype(dtype).type(row))  # type: ignore[misc]
-        for one in found:
-            one.complete(width, epochs)
+            _update_each(cluster.view(dtype), places // width, rows.view(dtype), update)
+        for barrier in found:
+            barrier.complete(width, epochs)
 
     warp.machine.launch(Copy(perform, cluster))
+
+
+def _update_each(view: Array, index: Array, operands: Array, update: Update) -> None:
+    """Update elements one after another: several lanes may name one place."""
+    assert update.function is not None
+    for place, operand in zip(index.tolist(), operands, strict=True):
+        view[place] = update.function(view[place], operand)

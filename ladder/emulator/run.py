@@ -88,15 +88,8 @@ def run(  # noqa: PLR0913  a launch has this many parts
     if not isinstance(listing, Translation):
         listing = _translated(listing, Options(detect=detect, counters=counters))
     shape = (block, 1, 1) if isinstance(block, int) else block
-    threads = shape[0] * shape[1] * shape[2]
-    taken = sum(a.nbytes for a in listing.allocations)
-    if shared_bytes is not None and shared_bytes < taken:
-        raise Fault(
-            f"arguments: the launch gives {shared_bytes} B of shared memory, the kernel takes {taken}",
-            at=listing.kernel,
-        )
+    _check_launch(listing, grid, cluster, shape, shared_bytes)
     values = _bind(listing, arguments)
-    _check_extents(listing, grid, cluster, threads)
     machine = Machine(
         shape,
         listing.allocations,
@@ -113,10 +106,10 @@ def run(  # noqa: PLR0913  a launch has this many parts
     return Report(
         listing.kernel,
         grid,
-        threads,
+        shape[0] * shape[1] * shape[2],
         schedule,
         seed,
-        taken,
+        _shared_bytes(listing),
         machine.steps,
         _totals(listing, machine.counters, runs),
         machine.dropped,
@@ -255,31 +248,35 @@ def _write_back(
             target.reshape(-1).view(np.uint8)[:] = memory.data[: memory.nbytes]
 
 
-def _check_extents(
+def _shared_bytes(kernel: Translation) -> int:
+    return sum(allocation.nbytes for allocation in kernel.allocations)
+
+
+def _check_launch(
     kernel: Translation,
     grid: tuple[int, int, int],
     cluster: tuple[int, int, int],
-    threads: int,
+    block: tuple[int, int, int],
+    shared_bytes: int | None,
 ) -> None:
-    """Compare constant launch extents of the kernel with the launch."""
-    given = {f"blockIdx.{axis}": extent for axis, extent in zip("xyz", grid, strict=True)}
-    block = 1
-    given |= {f"clusterCtaIdx.{axis}": c for axis, c in zip("xyz", cluster, strict=True)}
+    """Compare the launch with what the kernel was made for, as far as that is constant."""
+    taken = _shared_bytes(kernel)
+    if shared_bytes is not None and shared_bytes < taken:
+        raise Fault(
+            f"arguments: the launch gives {shared_bytes} B of shared memory, the kernel takes {taken}",
+            at=kernel.kernel,
+        )
     if any(g % c for g, c in zip(grid, cluster, strict=True)):
         raise Fault(f"arguments: a grid {grid} of clusters {cluster}", at=kernel.kernel)
-    for tag, extent in kernel.extents.items():
-        if not isinstance(extent, int):
-            continue
-        if tag.startswith("threadIdx"):
-            block *= extent
-        elif tag in given and given[tag] != extent:
-            raise Fault(
-                f"arguments: {tag} has {given[tag]} values, the kernel {extent}", at=kernel.kernel
-            )
-    if block != threads:
-        raise Fault(
-            f"arguments: {threads} threads, the kernel was made for {block}", at=kernel.kernel
-        )
+    axes = {"blockIdx": grid, "clusterCtaIdx": cluster, "threadIdx": block}
+    for name, given in axes.items():
+        for axis, extent in zip("xyz", given, strict=True):
+            wanted = kernel.extents.get(f"{name}.{axis}", 1)
+            if isinstance(wanted, int) and wanted != extent:
+                raise Fault(
+                    f"arguments: {name}.{axis} has {extent} values, the kernel is made for {wanted}",
+                    at=kernel.kernel,
+                )
 
 
 def _totals(kernel: Translation, counters: Counters | None, runs: list[int]) -> dict[str, int]:

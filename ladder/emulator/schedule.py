@@ -111,6 +111,9 @@ class Scheduler:
         self.last = index
         try:
             self.state[index] = next(self.threads[index])
+        except Fault as fault:
+            fault.at = f"{fault.at}; in CTA {self.warps[index].block.name}"
+            raise
         except StopIteration:
             del self.state[index]
             self.machine.progress += 1

@@ -60,10 +60,8 @@ class Scope:
         calls: Mapping[str, Form],
         special: Mapping[str, Callable[[Scope, Opcode, list[Json]], None]],
     ) -> None:
-        self.program = program
-        self.forms, self.calls = forms, calls
-        self.special = special
-        self.options = options
+        self.program, self.options = program, options
+        self.forms, self.calls, self.special = forms, calls, special
         self.lines: list[str] = []
         self.indent = 1
         self.values: dict[int, Value] = {}

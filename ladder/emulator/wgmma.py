@@ -172,7 +172,7 @@ def wgmma(
     site: Site,
     shape: Shape,
     d: Sequence[Register],
-    a: Sequence[Register] | Any,
+    a: tuple[Register, ...] | Any,
     b: Any,
     options: tuple[Any, ...] = (True,),
 ) -> None:
@@ -184,22 +184,14 @@ def wgmma(
     scale_d, scale_a, scale_b, *transposed = (*options, 1, 1) if len(options) == 1 else options
     if any(transposed):
         raise Fault("unsupported: an MN-major operand of wgmma", at=site)
-    keep = bool(one(scale_d, mask, site))
-    sign = int(scale_a) * int(scale_b)
-    group = len(warp.wgmma_groups) + warp.wgmma_retired + 1
+    keep, sign = bool(one(scale_d, mask, site)), int(scale_a) * int(scale_b)
     nbytes = shape.k * 4 // ELEMENTS[shape.a].per_word
     columns = operand_chunks(warp, one(b, mask, site), shape.n, nbytes, site)
     rows: Array | None = None
-    if isinstance(a, (list, tuple)):
-        _claim(warp, site, a, group | SOURCE)
-        left = a_matrices(ELEMENTS[shape.a], [[r.values[r.index] for r in a]])[0]
-    else:
+    if not isinstance(a, tuple):
         whole = operand_chunks(warp, one(a, mask, site), 64, nbytes, site)
         rows = whole[16 * (warp.index % 4) :][:16]
-        left = np.zeros(0)
-    if keep and any(r.values[r.index] is None for r in d):
-        raise Fault("uninitialised: an accumulator of wgmma is not set", at=site)
-    _claim(warp, site, d, group)
+    left = _take(warp, site, shape, d, () if rows is not None else a, keep=keep)
     epochs = _note(warp, site, [columns] if rows is None else [columns, rows])
     warp.wgmma_log.append((str(site), one(b, mask, site)))
 
@@ -209,10 +201,30 @@ def wgmma(
         _accumulate(shape, d, sign * (matrix @ right.T), keep=keep)
 
     previous = warp.wgmma_last if warp.wgmma_last is not None and not warp.wgmma_last.done else None
-    copy = Copy(perform, warp.cluster, after=previous)
-    warp.wgmma_last = copy
-    warp.wgmma_open.append((copy, epochs, [*d, *(a if isinstance(a, (list, tuple)) else ())]))
+    copy = warp.wgmma_last = Copy(perform, warp.cluster, after=previous)
+    warp.wgmma_open.append((copy, epochs, [*d, *(a if rows is None else ())]))
     warp.machine.launch(copy)
+
+
+def _take(
+    warp: Warp,
+    site: Site,
+    shape: Shape,
+    d: Sequence[Register],
+    a: Sequence[Register],
+    *,
+    keep: bool,
+) -> Array:
+    """Claim the registers of a product; returns the rows of A that they hold."""
+    group = len(warp.wgmma_groups) + warp.wgmma_retired + 1
+    flying = [r for r in d if r.states[r.index] > 0]
+    if keep and len(flying) < len(d) and any(r.values[r.index] is None for r in d):
+        raise Fault("uninitialised: an accumulator of wgmma is not set", at=site)
+    _claim(warp, site, a, group | SOURCE)
+    _claim(warp, site, d, group)
+    if not a:
+        return np.zeros(0)
+    return a_matrices(ELEMENTS[shape.a], [[r.values[r.index] for r in a]])[0]  # type: ignore[no-any-return]
 
 
 def _note(warp: Warp, site: Site, operands: Sequence[Array]) -> list[int]:
