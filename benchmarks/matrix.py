@@ -123,7 +123,7 @@ def summary(header: Header, found: Sequence[Made]) -> str:
         "# Compiled kernels",
         "",
         made_how,
-        f"Longest way from a plan to machine code: {_longest(compiled):.2f} s.",
+        _slowest(compiled),
         "",
         *_table(compiled),
         "",
@@ -143,8 +143,15 @@ def summary(header: Header, found: Sequence[Made]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _longest(compiled: Sequence[Made]) -> float:
-    return max((made.lower_s + made.compile_s for made in compiled), default=0.0)
+def _slowest(compiled: Sequence[Made]) -> str:
+    if not compiled:
+        return "Nothing was compiled."
+    seconds = sorted(made.lower_s + made.compile_s for made in compiled)
+    longest = max(compiled, key=lambda made: made.lower_s + made.compile_s)
+    return (
+        f"From a plan to machine code: median {seconds[len(seconds) // 2]:.2f} s, at most {seconds[-1]:.2f} s"
+        f" ({longest.type} {longest.activation} {longest.device}, {longest.variant}; wall time, the other processes beside it)."
+    )
 
 
 def _table(compiled: Sequence[Made]) -> list[str]:

@@ -127,7 +127,12 @@ def test_the_record_holds_every_kernel_and_every_reason():
 def test_the_summary_lists_spills_failures_and_refusals():
     text = matrix.summary(HEADER, [MADE, SPILLS, REFUSED, FAILED])
     assert "2 kernels" in text
+    assert "at most 0.50 s (int4 float16 h200, ring M=64" in text
     assert "| ring M=64 | h200 | sm_90a | 2 | 96 | 4096 | 1 |" in text
     assert "* nf4 float16 h200 (sm_90a), ring M=64: 16 B" in text
     assert "* ptxas died: int3 float16 a100" in text
     assert "* may overflow: e8m0 float16 a100" in text
+
+
+def test_a_matrix_without_kernels_is_a_report_too():
+    assert "Nothing was compiled." in matrix.summary(HEADER, [REFUSED])
