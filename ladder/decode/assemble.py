@@ -25,6 +25,7 @@ class Target:
 
     @property
     def bits(self) -> int:
+        """Width of a code."""
         return self.values.bits
 
 
@@ -44,7 +45,9 @@ def program_of(
     """
     fragment = arrange(registers)
     if fragment is None:
-        raise DecodeError("registers with equal factors do not come in pairs", at=target.values.name)
+        raise DecodeError(
+            "registers with equal factors do not come in pairs", at=target.values.name
+        )
     return DecodeProgram(
         element=target.values.name,
         bits=target.bits,
@@ -85,5 +88,3 @@ def half_slots(form: Form, places: list[tuple[int, int]], relabel: int) -> tuple
     """Slots of the two codes of a register whose halves are treated alike."""
     low, high = (packed_bits(places, form.positions, 16 * half) for half in (0, 1))
     return Slot(low, relabel), Slot(high, relabel)
-
-

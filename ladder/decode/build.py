@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ladder.decode.form import Field, Piece
-from ladder.decode.program import Const, Op, OpKind, Operand
+from ladder.decode.program import Const, Op, Operand, OpKind
 
 #: truth tables of lop3, bit ``a<<2 | b<<1 | c``
 AND, AND_OR = 0xC0, 0xEA

@@ -40,21 +40,22 @@ def is_float32(x: Fraction) -> bool:
 
 
 def is_power_of_two(x: Fraction) -> bool:
+    """Whether ``x`` is a power of two, up to its sign."""
     x = abs(x)
-    return x.numerator & (x.numerator - 1) == 0 and x.denominator & (x.denominator - 1) == 0 and x != 0
+    return (
+        x.numerator & (x.numerator - 1) == 0 and x.denominator & (x.denominator - 1) == 0 and x != 0
+    )
 
 
-def units(values: ValueSet, fmt: LaneFormat) -> list[Fraction]:
+def units(values: ValueSet, fmt: LaneFormat) -> Iterator[Fraction]:
     """Powers of two ``u`` such that every ``value/u`` is a lane value that no float32 product loses, nearest to 1 first."""
     v = np.array([float(x) for x in values.values])
-    found = []
     for k in EXPONENTS:
         with np.errstate(over="ignore", under="ignore"):
             lane = np.ldexp(v, -k)
             exact = np.array_equal(np.ldexp(lane, k), v) and np.array_equal(fmt.round(lane), lane)
         if exact and not vanishes(lane, 2.0**k, fmt):
-            found.append(Fraction(2) ** k)
-    return found
+            yield Fraction(2) ** k
 
 
 def vanishes(lane: FloatArray, factor: float, fmt: LaneFormat) -> bool:
@@ -98,16 +99,19 @@ def _one_per_place(forms: list[Form]) -> tuple[Form, ...]:
 
 
 def _with_fma(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Family]:
-    """Families whose lanes are finished by one fma, all leaving the same power of two (1 where possible)."""
+    """Families whose lanes are finished by one fma: the one with most forms, and the one that leaves nothing behind."""
     widest: tuple[Form, ...] = ()
+    exact: tuple[Form, ...] = ()
     for unit in units(values, fmt):
         group = _one_per_place([f for form in forms if (f := _finish(form, unit, fmt))])
         if len(group) > len(widest):
             widest = group
-            if unit == 1:
-                yield Family("mask+fma", group)
-    if widest and widest[0].deferred.alpha != 1:
+        if unit == 1:
+            exact = group
+    if widest:
         yield Family("mask+fma", widest)
+    if exact and exact != widest:
+        yield Family("mask+fma", exact)
 
 
 def _finish(form: Form, unit: Fraction, fmt: LaneFormat) -> Form | None:

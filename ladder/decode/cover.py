@@ -67,13 +67,18 @@ class _Shape:
         places = [(i, p) for i in range(self.shared) for p in form.positions]
         parts = [places[j * self.left : (j + 1) * self.left] for j in range(self.words)]
         return [
-            [(i, mask_of(tuple(p for k, p in part if k == i))) for i in sorted({k for k, _ in part})]
+            [
+                (i, mask_of(tuple(p for k, p in part if k == i)))
+                for i in sorted({k for k, _ in part})
+            ]
             for part in parts
         ]
 
     def shared_pieces(self) -> int:
         """Pieces, and so operations, of all shared registers."""
-        ends = {j * self.left for j in range(self.words + 1)} | {i * self.bits for i in range(self.shared + 1)}
+        ends = {j * self.left for j in range(self.words + 1)} | {
+            i * self.bits for i in range(self.shared + 1)
+        }
         return len(ends) - 1 if self.left else 0
 
     def price(self, extra: int, class_count: int) -> float:
@@ -95,7 +100,9 @@ class _Search:
     """Covers of single words by rising number of rotations, and the cheapest way to put them together so far."""
 
     def __init__(self, forms: Sequence[Form], shape: _Shape, below: float) -> None:
-        affines = sorted({f.deferred for f in forms}, key=lambda a: (-a.alpha, a.beta))[:MOST_LABELS]
+        affines = sorted({f.deferred for f in forms}, key=lambda a: (-a.alpha, a.beta))[
+            :MOST_LABELS
+        ]
         self.forms = tuple(f for f in forms if f.deferred in affines)
         self.labels = tuple(affines.index(f.deferred) for f in self.forms)
         self.shape, self.below = shape, below
@@ -103,14 +110,18 @@ class _Search:
         self.fewest = _fewest_rotations(self.forms, shape)
         self.best: Placement | None = None
         shared: Sequence[Form | None] = self.forms if shape.left else (None,)
-        self.shared = [(form, shape.slices(form) if form else [[]] * shape.words) for form in shared]
+        self.shared = [
+            (form, shape.slices(form) if form else [[]] * shape.words) for form in shared
+        ]
         self.known: dict[_Left, dict[Counts, WordCover]] = {
             _left(part): {} for _, parts in self.shared for part in parts
         }
 
     def widen(self, rotations: int) -> bool:
         """Try covers with so many rotations; False where they can no longer pay."""
-        cheapest = min([rotations, *(c.extra for known in self.known.values() for c in known.values())])
+        cheapest = min(
+            [rotations, *(c.extra for known in self.known.values() for c in known.values())]
+        )
         if self.shape.price(cheapest * (self.shape.words - 1) + rotations, 1) >= self.below:
             return False
         split = len(self.forms) <= SPLIT_FORMS and rotations <= SPLIT_ROTATIONS
@@ -138,7 +149,12 @@ class _Search:
         least = [min(c.cover.extra for c in covers) for covers in words]
         totals: dict[Counts, tuple[int, tuple[WordCover, ...]]] = {(0,) * self.ring.kinds: (0, ())}
         for j, covers in enumerate(words):
-            if self.shape.price(min(e for e, _ in totals.values()) + sum(least[j:]), ceil(kinds / 2)) >= self.below:
+            if (
+                self.shape.price(
+                    min(e for e, _ in totals.values()) + sum(least[j:]), ceil(kinds / 2)
+                )
+                >= self.below
+            ):
                 return
             nxt: dict[Counts, tuple[int, tuple[WordCover, ...]]] = {}
             for counts, (extra, chosen) in totals.items():
@@ -171,7 +187,9 @@ def _by_support(covers: dict[Counts, WordCover]) -> dict[frozenset[int], list[_C
     """Covers by the set of maps that they defer."""
     out: dict[frozenset[int], list[_Counted]] = {}
     for counts, cover in covers.items():
-        out.setdefault(frozenset(i for i, n in enumerate(counts) if n), []).append(_Counted(counts, cover))
+        out.setdefault(frozenset(i for i, n in enumerate(counts) if n), []).append(
+            _Counted(counts, cover)
+        )
     return out
 
 
@@ -221,5 +239,3 @@ def _fields(
                 pieces.setdefault(i, []).append(Piece(word, turn, mask))
         fields += [Field(shared, tuple(pieces[i])) for i in sorted(pieces)]
     return tuple(fields)
-
-

@@ -1,7 +1,7 @@
 """The way from a declared element type to its decode program.
 
-    derive(int4, "float16")
-      value set {-8 .. 7}  ->  every mask form  ->  families  ->  placement  ->  the cheapest program
+derive(int4, "float16")
+value set {-8 .. 7}  ->  every mask form  ->  families  ->  placement  ->  the cheapest program
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ladder.decode.tables import WIDE_STRIDE, table_programs
 from ladder.decode.values import Element, ValueSet
 from ladder.errors import DecodeError
 
-#: what a device may add to the operations that every device has
+#: features that change a program; all others of a device do not matter here
 FEATURES = frozenset({CVT_E4M3, WIDE_STRIDE})
 
 
@@ -40,51 +40,61 @@ def derive(
     Args:
         element: the declared type; its values decide, not its name.
         compute: ``"float16"`` or ``"bfloat16"``.
-        features: ``"cvt.e4m3x2"`` where the device converts fp8_e4m3fn itself; ``"table.stride256"`` for tables in
-            shared memory that take twice the address range and fewer operations.
+        features: of the device; ``"cvt.e4m3x2"`` where it converts fp8_e4m3fn itself. ``"table.stride256"`` asks for
+            tables in shared memory that take twice the address range and fewer operations. Others do not matter.
 
     Raises:
-        DecodeError: another compute type, width or feature, or a type without finite values.
+        DecodeError: another compute type or width, or a type without finite values.
         LosslessError: a finite value rounds to infinity in the compute type.
     """
     if compute not in LANE_FORMATS:
         raise DecodeError(
-            f"no decode to {compute}", at=element.name, hint=f"compute types with a decode: {', '.join(LANE_FORMATS)}"
+            f"no decode to {compute}",
+            at=element.name,
+            hint=f"compute types with a decode: {', '.join(LANE_FORMATS)}",
         )
-    if unknown := features - FEATURES:
-        raise DecodeError(f"unknown features {sorted(unknown)}", at=element.name, hint=f"known: {sorted(FEATURES)}")
-    values = ValueSet.of(element)
-    found = _derived(replace(values, name=""), compute, features)
+    found = _derived(ValueSet.of(element), compute, features & FEATURES)
     return replace(found, element=element.name)
 
 
 @lru_cache(maxsize=256)
 def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
-    known = shipped(values, compute, features)
-    return known if known is not None else search_program(values, compute, features)
+    """The plain program, or a cheaper one that the features allow: they add candidates that need no search."""
+    if features:
+        plain = _derived(values, compute, frozenset())
+        fmt = LANE_FORMATS[compute]
+        target = Target(values if plain.lossless else values.rounded(fmt), fmt, plain.lossless)
+        return min(plain, *lookups(target, features), key=cycles)
+    known = shipped(values, compute)
+    return known if known is not None else search_program(values, compute)
 
 
-def search_program(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
-    """The cheapest program, without looking at what is shipped; exact if there is an exact one."""
+def search_program(values: ValueSet, compute: str) -> DecodeProgram:
+    """The cheapest program without features and without what is shipped; exact if there is an exact one.
+
+    Raises:
+        LosslessError: no exact program exists, and a finite value rounds to infinity.
+    """
     fmt = LANE_FORMATS[compute]
-    exact = _cheapest(Target(values, fmt), features)
+    exact = _cheapest(Target(values, fmt))
     if exact is not None:
         return exact
-    rounded = _cheapest(Target(values.rounded(fmt), fmt, lossless=False), features)
+    rounded = _cheapest(Target(values.rounded(fmt), fmt, lossless=False))
     if rounded is None:
         raise DecodeError(f"no decode to {compute} was found", at=values.name)
     return rounded
 
 
-def _cheapest(target: Target, features: frozenset[str]) -> DecodeProgram | None:
+def lookups(target: Target, features: frozenset[str]) -> tuple[DecodeProgram, ...]:
+    """Candidates that need no search; with more features there are more."""
+    return (*special_programs(target, features), *table_programs(target, features))
+
+
+def _cheapest(target: Target) -> DecodeProgram | None:
     """The cheapest candidate; of equally cheap ones the first."""
-    best: DecodeProgram | None = None
-    for program in (*special_programs(target, features), *table_programs(target, features)):
-        if best is None or cycles(program) < cycles(best):
-            best = program
+    best = min(lookups(target, frozenset()), key=cycles, default=None)
     for program in _masked(target, cycles(best) if best else float("inf")):
-        if best is None or cycles(program) < cycles(best):
-            best = program
+        best = program
     return best
 
 

@@ -44,6 +44,7 @@ class Form:
 
     @property
     def mask(self) -> int:
+        """The positions as a lane mask."""
         return mask_of(self.positions)
 
 

@@ -50,10 +50,10 @@ class Grid:
     def lane(self, rank: int, size: int, pick: Index) -> FloatArray:
         """The ``rank``-th smallest of the ``size`` lane values, for the candidates ``pick``."""
         if not self.signed:
-            return self.table[self.constant[pick] | self._spread(rank)[self.which[pick]]]
+            return np.take(self.table, self.constant[pick] | self._spread(rank)[self.which[pick]])
         half = size // 2
         magnitude = half - 1 - rank if rank < half else rank - half
-        value = self.table[self.constant[pick] | self._spread(magnitude)[self.which[pick]]]
+        value = np.take(self.table, self.constant[pick] | self._spread(magnitude)[self.which[pick]])
         return -value if rank < half else value
 
     def _spread(self, stored: int) -> Index:
@@ -69,12 +69,16 @@ def grids(bits: int, fmt: LaneFormat) -> Iterator[Grid]:
     """Every set of ``bits`` positions with every constant. The constant's sign bit stays 0: 1 would only negate alpha."""
     for signed in (False, True):
         width = bits - signed
-        sets = np.array(list(combinations(range(SIGN), width)), np.int64).reshape(comb(SIGN, width), width)
+        sets = np.array(list(combinations(range(SIGN), width)), np.int64).reshape(
+            comb(SIGN, width), width
+        )
         free = SIGN - width
         each = max(1, CHUNK >> free)
         for start in range(0, len(sets), each):
             part = sets[start : start + each]
-            rest = np.array([[p for p in range(SIGN) if p not in row] for row in part.tolist()], np.int64)
+            rest = np.array(
+                [[p for p in range(SIGN) if p not in row] for row in part.tolist()], np.int64
+            )
             rest = rest.reshape(len(part), free)
             index = np.arange(1 << free)
             constant = np.zeros((len(part), 1 << free), np.int64)
@@ -120,7 +124,9 @@ def search(values: ValueSet, fmt: LaneFormat) -> list[Form]:
     hits: dict[Hit, None] = {}
     for grid in grids(values.bits, fmt):
         for ends in hole_ends(values.missing):
-            hits.update(dict.fromkeys(_thin(grid, _matches(grid, goal, values.size, ends), v, ends, False)))
+            hits.update(
+                dict.fromkeys(_thin(grid, _matches(grid, goal, values.size, ends), v, ends, False))
+            )
             if lopsided and not grid.signed:
                 found = _matches(grid, mirror, values.size, ends)
                 hits.update(dict.fromkeys(_thin(grid, found, -v[::-1], ends, True)))
@@ -171,7 +177,9 @@ def _thin(
     return [
         Hit((*positions, *sign), constant, ends, mirrored)
         for positions, constant in zip(
-            map(tuple, grid.positions[grid.which[best]].tolist()), grid.constant[best].tolist(), strict=True
+            map(tuple, grid.positions[grid.which[best]].tolist()),
+            grid.constant[best].tolist(),
+            strict=True,
         )
     ]
 
@@ -183,7 +191,7 @@ def exact_form(hit: Hit, values: ValueSet, fmt: LaneFormat) -> Form | None:
     order = list(range(values.size))
     if hit.positions[-1] == SIGN:
         half = values.size // 2
-        order = order[:half - 1:-1] + order[:half]
+        order = order[: half - 1 : -1] + order[:half]
     low, high = hit.ends
     if hit.mirrored:
         order.reverse()
@@ -196,7 +204,13 @@ def exact_form(hit: Hit, values: ValueSet, fmt: LaneFormat) -> Form | None:
     if stored is None:
         return None
     carried = _carry(values, stored, lanes)
-    return Form(hit.positions, constant, _complete(stored, values.size), Affine(alpha, beta), carried=carried)
+    return Form(
+        hit.positions,
+        constant,
+        _complete(stored, values.size),
+        Affine(alpha, beta),
+        carried=carried,
+    )
 
 
 def _assign(values: ValueSet, lanes: list[tuple[int, Fraction]]) -> dict[int, int] | None:

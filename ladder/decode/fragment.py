@@ -6,10 +6,9 @@ row halves of a step but not inside one. Steps whose two factors differ from ano
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from ladder.decode.program import Affine, Slot
 
@@ -33,7 +32,7 @@ class Fragment:
     affine: tuple[tuple[Affine, Affine], ...]
 
 
-@lru_cache(maxsize=None)
+@cache
 def pairing(counts: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
     """The fewest classes for ``counts[i]`` registers that defer the ``i``-th affine map.
 
@@ -48,7 +47,7 @@ def pairing(counts: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
     return None if found is None else tuple(sorted(found))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _pair(pairs: tuple[int, ...]) -> tuple[tuple[int, int, int], ...] | None:
     left = [i for i, n in enumerate(pairs) if n]
     if not left:
@@ -90,10 +89,10 @@ def arrange(registers: Sequence[Decoded]) -> Fragment | None:
             steps.append((max(rank[r.register] for r in step), cls, step))
     steps.sort(key=lambda s: s[0])
     return Fragment(
-        outputs=tuple((s[0].register, s[1].register, s[2].register, s[3].register) for _, _, s in steps),
+        outputs=tuple(
+            (s[0].register, s[1].register, s[2].register, s[3].register) for _, _, s in steps
+        ),
         slots=tuple(tuple(r.slots for r in s) for _, _, s in steps),
         step_class=tuple(cls for _, cls, _ in steps),
         affine=tuple((affines[i], affines[j]) for i, j, _ in plan),
     )
-
-

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import gcd
 
 import numpy as np
@@ -45,7 +45,7 @@ class FragmentIndex:
     k: npt.NDArray[np.intp]
 
 
-@lru_cache(maxsize=None)
+@cache
 def fragment_index(steps: int) -> FragmentIndex:
     """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16", A in .f16/.bf16)."""
     lane, step, register, half = np.meshgrid(

@@ -30,6 +30,7 @@ class LaneFormat:
 
     @property
     def bias(self) -> int:
+        """What the exponent field is ahead of the exponent."""
         return (1 << (self.exponent - 1)) - 1
 
     @property
@@ -54,7 +55,8 @@ class LaneFormat:
 
     def values(self, patterns: npt.NDArray[np.unsignedinteger]) -> FloatArray:
         """The values of 16-bit patterns, same shape."""
-        return self.table[patterns & np.uint32(0xFFFF)]
+        out: FloatArray = np.take(self.table, patterns & np.uint32(0xFFFF))
+        return out
 
     def round(self, x: FloatArray) -> FloatArray:
         """Nearest value of the format, ties to even, overflow to infinity. float64 in and out, same shape."""
@@ -97,7 +99,7 @@ SHORT_FORMATS = {f.short: f for f in (FLOAT16, BFLOAT16)}
 
 
 def small_float_table(exponent: int, mantissa: int, *, finite: bool) -> FloatArray:
-    """``float64[256]``: the values of an 8-bit float; ``finite`` formats (e4m3fn) spend only the all-ones code on NaN."""
+    """``float64[256]``: the values of an 8-bit float; ``finite`` ones (e4m3fn) spend only the all-ones code on NaN."""
     code = np.arange(256)
     bias = (1 << (exponent - 1)) - 1
     top = (1 << exponent) - 1

@@ -60,14 +60,15 @@ def prmt(a: Words, b: Words, selector: Words) -> Words:
 
 def fma_lane(a: FloatArray, b: FloatArray, c: FloatArray, fmt: LaneFormat) -> FloatArray:
     """``a*b + c`` rounded once to ``fmt``. Products are exact in float64; the sum is rounded to odd first, so that
-    the second rounding (to at most 11 bits, out of 53) equals a single one (Boldo and Melquiond, 2008)."""
+    the second rounding (to at most 11 bits, out of 53) equals a single one (Boldo and Melquiond, 2008).
+    """
     with np.errstate(invalid="ignore", over="ignore"):
         product = a * b
         total = product + c
         bb = total - product
         error = (product - (total - bb)) + (c - bb)
     inexact = (error != 0) & np.isfinite(total)
-    even = total.view(np.int64) & 1 == 0 if total.ndim else np.array(total).view(np.int64) & 1 == 0
+    even = total.view(np.int64) & 1 == 0
     toward = np.where(error > 0, np.inf, -np.inf)
     return fmt.round(np.where(inexact & even, np.nextafter(total, toward), total))
 
@@ -85,7 +86,9 @@ def cvt(a: Words, half: int, source: str) -> Words:
     """PTX ISA cvt.rn.f16x2.e4m3x2 / .e5m2x2 of byte pair ``half``; the low byte goes to the low half."""
     pair = a >> U32(16 * half)
     table = CVT_TABLES[source]
-    return table[pair & U32(0xFF)] | table[(pair >> U32(8)) & U32(0xFF)] << U32(16)
+    low, high = (np.take(table, pair >> U32(shift) & U32(0xFF)) for shift in (0, 8))
+    out: Words = low | high << U32(16)
+    return out
 
 
 def lds(address: Words, table: Table, lane_address: Words) -> Words:
@@ -97,7 +100,8 @@ def lds(address: Words, table: Table, lane_address: Words) -> Words:
             at=f"stride {table.stride}, {len(table.entries)} entries",
             hint="address = index*stride + 4*lane",
         )
-    return np.asarray(table.entries, U32)[entry]
+    out: Words = np.take(np.asarray(table.entries, U32), entry)
+    return out
 
 
 def lane_addresses() -> Words:
@@ -132,7 +136,7 @@ MEANING: Mapping[str, Callable[[Op, list[Words]], Words]] = {
     "shf": lambda op, x: rotate_left(x[0], op.imm),
     "shl": lambda op, x: x[0] << U32(op.imm),
     "shr": lambda op, x: x[0] >> U32(op.imm),
-    "prmt": lambda op, x: prmt(x[0], x[1], x[2]),
+    "prmt": lambda _, x: prmt(x[0], x[1], x[2]),
     "fma": lambda op, x: fma(x[0], x[1], x[2], SHORT_FORMATS[op.fmt]),
     "cvt": lambda op, x: cvt(x[0], op.imm, op.fmt),
 }
@@ -141,4 +145,6 @@ MEANING: Mapping[str, Callable[[Op, list[Words]], Words]] = {
 def fragments(program: DecodeProgram, words: Words) -> Words:
     """The fragment registers: ``uint32[..., words, 32]`` to ``uint32[..., steps, 4, 32]``."""
     registers = execute(program, words)
-    return np.stack([np.stack([registers[r] for r in step], axis=-2) for step in program.outputs], axis=-3)
+    return np.stack(
+        [np.stack([registers[r] for r in step], axis=-2) for step in program.outputs], axis=-3
+    )

@@ -89,7 +89,8 @@ class Table:
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where one element's code lies: bit positions in the lane's words (``32*word + bit``), least significant stored bit first,
-    and the index of the relabelling that turns a declared code into the stored bits."""
+    and the index of the relabelling that turns a declared code into the stored bits.
+    """
 
     bits: tuple[int, ...]
     relabel: int = 0
@@ -104,6 +105,7 @@ class Affine:
 
     @property
     def is_identity(self) -> bool:
+        """Whether nothing is deferred."""
         return self.alpha == 1 and self.beta == 0
 
 

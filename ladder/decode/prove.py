@@ -57,7 +57,9 @@ def _check_shape(program: DecodeProgram, element: Element) -> None:
         and (program.steps, program.words) == (STEPS[program.bits], WORDS[program.bits])
         and len(program.outputs) == len(program.slots) == len(program.step_class) == program.steps
         and all(len(step) == REGISTERS for step in program.outputs)
-        and all(len(step) == REGISTERS and all(len(p) == HALVES for p in step) for step in program.slots)
+        and all(
+            len(step) == REGISTERS and all(len(p) == HALVES for p in step) for step in program.slots
+        )
         and all(sorted(table) == list(range(size)) for table in program.relabels)
         and all(0 <= c < program.classes for c in program.step_class)
     )
@@ -67,7 +69,10 @@ def _check_shape(program: DecodeProgram, element: Element) -> None:
         raise _fail(program, "the number of table entries is no power of two")
     known = {c for c in range(size) if math.isfinite(element.values[c]) and c not in element.unused}
     if known & set(program.undefined):
-        raise _fail(program, f"codes {sorted(known & set(program.undefined))} have values but are listed as undefined")
+        raise _fail(
+            program,
+            f"codes {sorted(known & set(program.undefined))} have values but are listed as undefined",
+        )
 
 
 def _is_power_of_two(n: int) -> bool:
@@ -82,7 +87,10 @@ def _check_cover(program: DecodeProgram) -> None:
     taken = sorted(p for slot in _all_slots(program) for p in slot.bits)
     if taken != list(range(32 * program.words)):
         raise _fail(program, "the codes do not cover every packed bit exactly once")
-    if any(len(slot.bits) != program.bits or not 0 <= slot.relabel < len(program.relabels) for slot in _all_slots(program)):
+    if any(
+        len(slot.bits) != program.bits or not 0 <= slot.relabel < len(program.relabels)
+        for slot in _all_slots(program)
+    ):
         raise _fail(program, "a slot has another width, or a relabelling that does not exist")
 
 
@@ -116,7 +124,9 @@ def _check_values(program: DecodeProgram, element: Element) -> int:
     want = expected(program, element)
     for place in range(len(slots)):
         affine = _affine(program, place)
-        for code, pattern in sorted(set(zip(codes[:, place].tolist(), patterns[:, place].tolist(), strict=True))):
+        for code, pattern in sorted(
+            set(zip(codes[:, place].tolist(), patterns[:, place].tolist(), strict=True))
+        ):
             if code in want and not _equal(program, affine, pattern, want[code]):
                 lane = LANE_FORMATS[program.compute].table[pattern]
                 raise _fail(

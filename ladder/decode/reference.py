@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,15 @@ from ladder.errors import PackingError
 
 Codes = npt.NDArray[np.uint8]
 Index = npt.NDArray[np.intp]
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Slots as arrays. ``position[code, bit]`` is where a stored bit lies; ``code[word, bit]`` and ``bit[word, bit]`` the inverse.
-    Codes are numbered ``(step*4 + register)*2 + half``."""
+    """Slots as arrays; codes are numbered ``(step*4 + register)*2 + half``.
+
+    ``position[code, i]`` is where stored bit i lies; ``code[word, bit]`` and ``bit[word, bit]`` are the inverse.
+    """
 
     position: Index
     code: Index
@@ -42,17 +46,23 @@ def _places(program: DecodeProgram) -> _Places:
         for i, p in enumerate(bits):
             inverse[p] = number, i
     if (inverse < 0).any():
-        raise PackingError("some bit of the packed words holds no code", at=program.element, hint="prove the program first")
+        raise PackingError(
+            "some bit of the packed words holds no code",
+            at=program.element,
+            hint="prove the program first",
+        )
     tables = np.array(program.relabels, np.uint8)
     relabel = tables[[slot.relabel for slot in slots]]
     restore = np.argsort(tables, axis=1).astype(np.uint8)[[slot.relabel for slot in slots]]
-    inverse = inverse.reshape(program.words, 32, 2)
-    return _Places(position, inverse[..., 0], inverse[..., 1], relabel, restore)
+    code, bit = inverse.reshape(program.words, 32, 2).transpose(2, 0, 1)
+    return _Places(position, code, bit, relabel, restore)
 
 
 def _check(array: npt.NDArray[np.generic], shape: tuple[int, int], what: str) -> None:
     if array.shape[-2:] != shape:
-        raise PackingError(f"an atom's {what} are [..., {shape[0]}, {shape[1]}], not {array.shape}", at=what)
+        raise PackingError(
+            f"an atom's {what} are [..., {shape[0]}, {shape[1]}], not {array.shape}", at=what
+        )
 
 
 def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
@@ -64,7 +74,9 @@ def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
     _check(codes, (ROWS, program.atom_k), "codes")
     if codes.size and int(codes.max()) >> program.bits:
         raise PackingError(
-            f"code {int(codes.max())} does not fit {program.bits} bits", at=program.element, hint="codes are 0 .. 2**bits-1"
+            f"code {int(codes.max())} does not fit {program.bits} bits",
+            at=program.element,
+            hint="codes are 0 .. 2**bits-1",
         )
     where = _places(program)
     index = fragment_index(program.steps)
@@ -92,7 +104,8 @@ def unpack_atom(program: DecodeProgram, words: Words) -> Codes:
 
 def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
     """Decoded values ``float64[..., 16, atom_k]`` of packed words: the program's operations, then its deferred affine maps
-    (in float64: exact for values and factors of at most 53 bits together)."""
+    (in float64: exact for values and factors of at most 53 bits together).
+    """
     _check(words, (program.words, LANES), "words")
     registers = fragments(program, words)
     halves = np.stack([registers & np.uint32(0xFFFF), registers >> np.uint32(16)], axis=-1)
@@ -106,7 +119,7 @@ def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
     return _to_matrix(program, order.reshape(*words.shape[:-2], LANES, -1))
 
 
-def _to_matrix(program: DecodeProgram, fragment: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _to_matrix(program: DecodeProgram, fragment: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """``[..., 32 lanes, steps*4*2]`` to ``[..., 16, atom_k]``."""
     index = fragment_index(program.steps)
     out = np.empty((*fragment.shape[:-2], ROWS, program.atom_k), fragment.dtype)

@@ -61,7 +61,9 @@ class Ring:
         self.bits = len(self.forms[0].positions)
         self.fields = RING // self.bits
 
-    def covers(self, left: tuple[int, ...], rotations: int, *, split: bool) -> dict[Counts, WordCover]:
+    def covers(
+        self, left: tuple[int, ...], rotations: int, *, split: bool
+    ) -> dict[Counts, WordCover]:
         """The cheapest cover for each outcome of deferred maps, with exactly so many rotations beside the word itself.
 
         Args:
@@ -123,7 +125,9 @@ class Ring:
         for place in places.get(free & -free, ()):
             if place.taken & ~free:
                 continue
-            for counts, (extra, tail) in self._fill(free & ~place.taken, fields - 1, places, memo).items():
+            for counts, (extra, tail) in self._fill(
+                free & ~place.taken, fields - 1, places, memo
+            ).items():
                 key = (*counts[: place.label], counts[place.label] + 1, *counts[place.label + 1 :])
                 if sum(map(bool, key)) > self.most:
                     continue
@@ -151,7 +155,9 @@ def rotation_sets(size: int, bits: int) -> Iterator[tuple[int, ...]]:
     if size > EXHAUSTIVE:
         gap = RING % bits
         for at in range(size + 1) if gap else (size,):
-            yield tuple(sorted((bits * i + (gap if i > at else 0)) % RING for i in range(1, size + 1)))
+            yield tuple(
+                sorted((bits * i + (gap if i > at else 0)) % RING for i in range(1, size + 1))
+            )
         return
     for chosen in combinations(range(1, RING), size):
         sources = (0, *chosen)

@@ -82,5 +82,3 @@ def exponents(target: Target) -> Iterator[DecodeProgram]:
         register = builder.emit("fma", exponent, minus_half, above, fmt=BFLOAT16.short)
         registers.append(Decoded(register, half_slots(field.form, places, 0), Affine()))
     yield program_of(target, "exponent+fma", builder, registers, (tuple(stored),), carried)
-
-

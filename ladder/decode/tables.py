@@ -34,14 +34,16 @@ JOIN = 0x5410
 
 
 def table_programs(target: Target, features: frozenset[str]) -> Iterator[DecodeProgram]:
-    """The lookup for the width, where a power of two brings all values into the lane format without rounding."""
-    unit = next(iter(units(target.values, target.fmt)), None)
+    """The lookups for the width, where a power of two brings all values into the lane format without rounding."""
+    unit = next(units(target.values, target.fmt), None)
     if unit is None:
         return
     if target.bits <= 3:
         yield byte_tables(target, unit)
     else:
-        yield shared_table(target, unit, 2 * STRIDE if WIDE_STRIDE in features else STRIDE)
+        yield shared_table(target, unit)
+        if WIDE_STRIDE in features:
+            yield shared_table(target, unit, 2 * STRIDE)
 
 
 def patterns(target: Target, unit: Fraction) -> tuple[list[int], frozenset[int]]:
@@ -51,7 +53,9 @@ def patterns(target: Target, unit: Fraction) -> tuple[list[int], frozenset[int]]
         found[code] = target.fmt.pattern(value / unit)
     for code, special in target.values.special:
         found[code] = int(target.fmt.patterns(np.float64(special)))
-    return [found[c] for c in range(target.values.size)], frozenset(c for c, _ in target.values.special)
+    return [found[c] for c in range(target.values.size)], frozenset(
+        c for c, _ in target.values.special
+    )
 
 
 # ---------------------------------------------------------------- tables in registers
@@ -77,7 +81,9 @@ def byte_tables(target: Target, unit: Fraction) -> DecodeProgram:
             for pair, order in zip((quad[:2], quad[2:]), INTERLEAVE, strict=True):
                 register = builder.emit("prmt", low_bytes, high_bytes, Const(order))
                 registers.append(Decoded(register, (Slot(pair[0]), Slot(pair[1])), Affine(unit)))
-    return program_of(target, "byte tables", builder, registers, (tuple(range(len(entries))),), carried)
+    return program_of(
+        target, "byte tables", builder, registers, (tuple(range(len(entries))),), carried
+    )
 
 
 def _byte_table(entries: list[int], shift: int) -> tuple[int, int]:
@@ -111,7 +117,9 @@ def nibble_fields(bits: int) -> list[Field]:
         for shift in range(0, 4 - bits + 1, bits)
     ]
     if bits == 3:
-        fields.append(Field(form, tuple(Piece(word, (word - 3) % 32, each << word) for word in range(3))))
+        fields.append(
+            Field(form, tuple(Piece(word, (word - 3) % 32, each << word) for word in range(3)))
+        )
     return fields
 
 
@@ -155,7 +163,9 @@ def window_fields(width: int, base: int, words: int) -> list[Field]:
     form = Form(tuple(range(base, base + width)), 0, (), Affine())
     each, left = divmod(32, width)
     fields = [
-        Field(form, (Piece(word, -width * i % 32, form.mask),)) for word in range(words) for i in range(each)
+        Field(form, (Piece(word, -width * i % 32, form.mask),))
+        for word in range(words)
+        for i in range(each)
     ]
     pieces: dict[int, list[Piece]] = {}
     for word in range(words):

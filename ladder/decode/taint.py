@@ -32,10 +32,12 @@ class Bits:
 
 
 def constant(bits: int) -> Bits:
+    """A register that holds the same bits always."""
     return Bits(tuple(bits >> i & 1 for i in range(32)), (0,) * 32)
 
 
 def packed_word(word: int) -> Bits:
+    """A packed word: every bit is an input of its own."""
     return Bits((None,) * 32, tuple(1 << (32 * word + i) for i in range(32)))
 
 
@@ -95,7 +97,8 @@ def _lop3_bit(op: Op, known: list[int | None], sources: list[int]) -> tuple[int 
     for j in range(3):
         mirrored = any(j in pair for pair in same)
         flips = any(
-            row ^ (4 >> j) in rows and op.imm >> row & 1 != op.imm >> (row ^ (4 >> j)) & 1 for row in rows
+            row ^ (4 >> j) in rows and op.imm >> row & 1 != op.imm >> (row ^ (4 >> j)) & 1
+            for row in rows
         )
         if flips or mirrored:
             depends |= sources[j]
@@ -123,7 +126,9 @@ def _prmt(_: Op, args: list[Bits]) -> Bits:
     sources: list[int] = []
     for i in range(4):
         nibble = selector.known[4 * i : 4 * i + 4]
-        reachable = [n for n in range(16) if all(k in (None, n >> j & 1) for j, k in enumerate(nibble))]
+        reachable = [
+            n for n in range(16) if all(k in (None, n >> j & 1) for j, k in enumerate(nibble))
+        ]
         for bit in range(8):
             places = [(args[(n & 7) // 4], 8 * (n & 3) + (7 if n & 8 else bit)) for n in reachable]
             values = {register.known[p] for register, p in places}

@@ -6,7 +6,7 @@ The order of codes does not matter (packing relabels them offline), so a set is 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Protocol
 
@@ -22,13 +22,24 @@ class Element(Protocol):
     """What is asked of an element type (:class:`ladder.ttype.TType` answers it)."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name of the type."""
+        ...
+
     @property
-    def bits(self) -> int: ...
+    def bits(self) -> int:
+        """Width of a code, 1..8."""
+        ...
+
     @property
-    def values(self) -> npt.NDArray[np.float64]: ...
+    def values(self) -> npt.NDArray[np.float64]:
+        """float64[2**bits]; NaN for NaN codes and unused codes."""
+        ...
+
     @property
-    def unused(self) -> tuple[int, ...]: ...
+    def unused(self) -> tuple[int, ...]:
+        """Codes that mean nothing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +47,14 @@ class ValueSet:
     """Finite values of a type in ascending order, and the codes that have none.
 
     Attributes:
-        name: of the element type.
+        name: of the element type; takes no part in equality, since programs depend on values only.
         bits: code width.
         codes: codes with a finite value, ascending by value; minus zero stands before zero.
         values: their values, in the same order.
         special: ``(code, value)`` of codes that mean NaN or infinity.
     """
 
-    name: str
+    name: str = field(compare=False)
     bits: int
     codes: tuple[int, ...]
     values: tuple[Fraction, ...]
@@ -58,17 +69,31 @@ class ValueSet:
         """
         if element.bits not in WIDTHS:
             raise DecodeError(
-                f"{element.bits}-bit codes have no decode", at=element.name, hint=f"widths are {WIDTHS[0]}..{WIDTHS[-1]} bits"
+                f"{element.bits}-bit codes have no decode",
+                at=element.name,
+                hint=f"widths are {WIDTHS[0]}..{WIDTHS[-1]} bits",
             )
         table = [float(v) for v in element.values]
         if len(table) != 1 << element.bits:
-            raise DecodeError(f"{len(table)} values for {element.bits}-bit codes", at=element.name, hint="one value per code")
+            raise DecodeError(
+                f"{len(table)} values for {element.bits}-bit codes",
+                at=element.name,
+                hint="one value per code",
+            )
         finite = [c for c, v in enumerate(table) if math.isfinite(v) and c not in element.unused]
         if not finite:
             raise DecodeError("no code has a finite value", at=element.name)
         finite.sort(key=lambda c: (table[c], math.copysign(1.0, table[c]), c))
-        special = tuple((c, v) for c, v in enumerate(table) if not math.isfinite(v) and c not in element.unused)
-        return cls(element.name, element.bits, tuple(finite), tuple(Fraction(table[c]) for c in finite), special)
+        special = tuple(
+            (c, v) for c, v in enumerate(table) if not math.isfinite(v) and c not in element.unused
+        )
+        return cls(
+            element.name,
+            element.bits,
+            tuple(finite),
+            tuple(Fraction(table[c]) for c in finite),
+            special,
+        )
 
     @property
     def size(self) -> int:
