@@ -62,6 +62,8 @@ def compile_all(wanted: Sequence[Part], jobs: int, console: Console) -> list[Mad
         for future in as_completed(futures):
             found[futures[future]] = future.result()
             progress.advance(task)
+            if not console.is_terminal and len(found) % max(1, len(wanted) // 10) == 0:
+                console.print(f"{len(found)} of {len(wanted)} parts")
     return [made for part in wanted for made in found[part]]
 
 
