@@ -170,6 +170,84 @@ def _unique(fragments: Sequence[Sequence[Array]]) -> tuple[list[Sequence[Array]]
     return unique, index
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Products of one shape that are done together.
+
+    Attributes:
+        shape: of the instructions.
+        count: instructions.
+        blocks: rows and columns of fragments that are multiplied as one matrix each, and where its tiles go:
+            (A fragments, B fragments, tiles of the block, instructions).
+        layers: instructions that add to different accumulators, in the order of the text: (instructions, accumulators).
+    """
+
+    shape: Shape
+    count: int
+    blocks: tuple[tuple[Any, Any, Any, Any], ...]
+    layers: tuple[tuple[Any, Any], ...]
+
+    @classmethod
+    def of(cls, shape: Shape, pairs: Sequence[tuple[int, int, int]]) -> Batch:
+        """Arrange (A fragment, B fragment, accumulators) of the instructions."""
+        partners: dict[int, dict[int, list[int]]] = {}
+        layers: dict[int, list[tuple[int, int]]] = {}
+        depth: dict[int, int] = {}
+        for instruction, (a, b, target) in enumerate(pairs):
+            partners.setdefault(a, {}).setdefault(b, []).append(instruction)
+            layers.setdefault(depth.get(target, 0), []).append((instruction, target))
+            depth[target] = depth.get(target, 0) + 1
+        alike: dict[tuple[int, ...], list[int]] = {}
+        for a, row in partners.items():
+            alike.setdefault(tuple(sorted(row)), []).append(a)
+        blocks = []
+        for columns, rows in alike.items():
+            places = [
+                (i * len(columns) + j, instruction)
+                for i, a in enumerate(rows)
+                for j, b in enumerate(columns)
+                for instruction in partners[a][b]
+            ]
+            tiles, members = (np.array(part) for part in zip(*places, strict=True))
+            blocks.append((np.array(rows), np.array(columns), tiles, members))
+        steps = [
+            tuple(np.array(part) for part in zip(*layer, strict=True)) for layer in layers.values()
+        ]
+        return cls(shape, len(pairs), tuple(blocks), tuple(steps))  # type: ignore[arg-type]
+
+
+def mma_batch(
+    batch: Batch,
+    a: Sequence[Sequence[Array]],
+    b: Sequence[Sequence[Array]],
+    targets: Sequence[tuple[Any, ...]],
+) -> None:
+    """Run the products of a batch and add them to accumulators: (register list, indices...) of each."""
+    shape = batch.shape
+    left, right = a_matrices(ELEMENTS[shape.a], a), b_matrices(ELEMENTS[shape.b], b)
+    if shape.operation == "xor.popc":
+        left, right = 1 - 2 * left, 1 - 2 * right
+    product = np.empty((batch.count, 16, 8), np.float32)
+    for rows, columns, tiles, members in batch.blocks:
+        na, nb = len(rows), len(columns)
+        whole = left[rows].reshape(16 * na, -1) @ right[columns].reshape(8 * nb, -1).T
+        product[members] = (
+            whole.reshape(na, 16, nb, 8).transpose(0, 2, 1, 3).reshape(-1, 16, 8)[tiles]
+        )
+    if shape.operation == "xor.popc":
+        product = ((shape.k - product) / 2).astype(np.float32)
+    parts = accumulators(product)
+    old = np.concatenate([values[i] for values, *indices in targets for i in indices])
+    dtype = np.float32 if shape.d == "f32" else np.int32
+    total = old.view(dtype).reshape(len(targets), 4, 32)
+    for members, which in batch.layers:
+        total[which] = parts[members].astype(dtype, copy=False) + total[which]
+    rows_of = iter(total.view(old.dtype).reshape(-1, 32))
+    for values, *indices in targets:
+        for i in indices:
+            values[i] = next(rows_of)
+
+
 def mma(
     warp: Warp, mask: Mask, site: Site, shape: Shape, operands: Sequence[Sequence[Any]]
 ) -> list[Array]:

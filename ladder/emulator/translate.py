@@ -91,6 +91,7 @@ RUNTIME: dict[str, Any] = {
             exchange.vote,
             exchange.elect,
             mma.mma,
+            mma.mma_batch,
             mbarrier.mbarrier_init,
             mbarrier.mbarrier_inval,
             mbarrier.mbarrier_arrive,
@@ -178,6 +179,7 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
         if _threads(program.body) % LANES:
             scope.mask = scope.temp("W.start", "m")
         statement(scope, program.body)
+        scope.deferred.settle()
         scope.flush_counts()
         if scope.doubtful <= tracked:
             break

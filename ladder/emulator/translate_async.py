@@ -209,6 +209,7 @@ def _wgmma(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     parts = named(opcode, operands)
     shape = Shape.parse(opcode.text, Site(-1, opcode.text, stage=scope.stage))
     held = scope.constant(opcode.text, shape, "M")
+    scope.deferred.settle()
     d = _registers(parts["d"])
     scope.narrowest = min(scope.narrowest, 16)
     a = _registers(parts["a"]) if "a" in parts else expression(scope, parts["a_desc"][0]).code
@@ -230,6 +231,7 @@ def _registers(nodes: list[Json]) -> str:
 
 
 def _wgmma_fence(scope: Scope, opcode: Opcode, _operands: list[Json]) -> None:
+    scope.deferred.settle()
     states = "".join(f"h{number}, " for number in sorted(scope.fragile))
     scope.emit(f"wgmma_fence({_head(scope, opcode)}, ({states}))")
 

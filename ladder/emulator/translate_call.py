@@ -11,6 +11,7 @@ import numpy as np
 from ladder.emulator import intrinsics
 from ladder.emulator.program import DTYPES, Json
 from ladder.emulator.report import Fault
+from ladder.emulator.translate_defer import COSTLY
 from ladder.emulator.translate_expr import expression, full, wrapped
 from ladder.emulator.translate_scope import Form, Scope, Value
 
@@ -190,6 +191,33 @@ def _device_function(scope: Scope, node: Json, lane: int) -> Value:
     result = f"uniform({held}, {codes})"
     code = f"int({result})" if dtype.startswith(("int", "uint")) else result
     return Value(scope.temp(code), "U", dtype)
+
+
+def put_off(scope: Scope, number: int, value: Json, index: Json) -> bool:
+    """Let ``register = device function`` wait, where it is worth it and safe."""
+    if not (isinstance(value, list) and value[0] == "call" and value[1].startswith("func.")):
+        return False
+    name = value[1].removeprefix("func.")
+    safe = scope.mask == "None" and isinstance(index, int) and number not in scope.fragile
+    if not (safe and scope.options.together) or number in scope.tracked:
+        return False
+    if value[2] != scope.buffer(number).dtype:
+        return False
+    meaning = intrinsics.meaning(name, scope.program.externs[name])
+    if meaning.function not in COSTLY:
+        return False
+    values = [expression(scope, node) for node in value[3:]]
+    if not any(v.kind == "V" for v in values):
+        return False
+    texts = [
+        (_argument(scope, v, carrier or v.dtype), v.kind == "V")
+        for v, carrier in zip(values, meaning.carriers, strict=True)
+    ]
+    scope.count(f"func.{name}")
+    held = scope.constant(name, meaning.function, "F")
+    scope.deferred.call(held, (number, index), texts)
+    scope.known.add((number, index))
+    return True
 
 
 def _math(scope: Scope, node: Json, lane: int) -> Value:

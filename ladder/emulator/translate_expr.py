@@ -269,6 +269,7 @@ def register(scope: Scope, number: int, index: Value) -> Value:
     """Read a register; one that may be unset is checked when the kernel runs."""
     buffer = scope.buffer(number)
     name = f"r{number}"
+    scope.deferred.touch(number, index.code)
     if number in scope.fragile:
         site = scope.site("register", buffer.name)
         scope.emit(f"fragile_read(W, {site}, h{number}, {index.code})")

@@ -135,6 +135,8 @@ def assign(scope: Scope, node: Json, code: str, dtype: str) -> None:
 def write_register(scope: Scope, number: int, index: Value, code: str) -> None:
     """Emit the write of an array to a register under the current mask."""
     name = f"r{number}"
+    scope.deferred.touch(number, index.code)
+    scope.deferred.written(number, index.code)
     if number in scope.fragile:
         site = scope.site("register", scope.buffer(number).name)
         scope.emit(f"fragile_write(W, {site}, h{number}, {index.code})")
@@ -198,9 +200,14 @@ def groups(opcode: Opcode) -> bool:
 
 
 def _mma(scope: Scope, opcode: Opcode, rows: list[list[Json]]) -> None:
-    site = scope.site(opcode.text)
     shape = Shape.parse(opcode.text, Site(-1, opcode.text, stage=scope.stage))
+    if all(_in_place(scope, opcode, shape, row) for row in rows):
+        scope.emit(f"W.meet({scope.mask}, {scope.site(opcode.text)})")
+        for row in rows:
+            _put_off(scope, opcode, shape, row)
+        return
     held = scope.constant(opcode.text, shape, "M")
+    site = scope.site(opcode.text)
     types, count = opcode.types, opcode.destinations
     texts = []
     for row in rows:
@@ -213,6 +220,47 @@ def _mma(scope: Scope, opcode: Opcode, rows: list[list[Json]]) -> None:
     dtypes = [CARRIERS[o.type] for o in types[:count]]
     targets = [node for row in rows for node in row[:count]]
     deliver(scope, targets, dtypes * len(rows), code)
+
+
+def _in_place(scope: Scope, opcode: Opcode, shape: Shape, row: list[Json]) -> bool:
+    """Whether an mma adds to registers of one buffer that surely hold values, under no mask."""
+    count = opcode.destinations
+    target, rest = row[:count], row[len(row) - count :]
+    if target != rest or shape.d == "f16" or scope.mask != "None" or not scope.options.together:
+        return False
+    if any(node is None or not isinstance(node[2], int) for node in target):
+        return False
+    places = [(node[1], node[2]) for node in target]
+    known = all(place in scope.known for place in places) or not scope.options.detect
+    return known and len({number for number, _ in places}) == 1
+
+
+def _put_off(scope: Scope, opcode: Opcode, shape: Shape, row: list[Json]) -> None:
+    """Take the fragments of an mma; its product waits."""
+    deferred, count = scope.deferred, opcode.destinations
+    target = tuple((node[1], node[2]) for node in row[:count])
+    if not deferred.joins(target):
+        for number, index in target:
+            deferred.touch(number, str(index))
+    sides = (shape.a_registers, shape.b_registers)
+    taken, first = [], count
+    for side, registers in enumerate(sides):
+        nodes = row[first : first + registers]
+        types = opcode.types[first : first + registers]
+        texts = [lanes_of(scope, t, node) for t, node in zip(types, nodes, strict=True)]
+        key = tuple(_value_key(scope, node, text) for node, text in zip(nodes, texts, strict=True))
+        taken.append((side, key, f"({', '.join(texts)},)"))
+        first += registers
+    deferred.accepts(shape)
+    a, b = (deferred.fragment(*fragment) for fragment in taken)
+    deferred.product(a, b, target)
+
+
+def _value_key(scope: Scope, node: Json, text: str) -> object:
+    """What tells one operand's value from another: the register and its version, a name that is set once, or nothing."""
+    if isinstance(node, list) and node[0] == "load" and isinstance(node[2], int):
+        return scope.deferred.version((node[1], node[2]))
+    return text if text.isidentifier() else object()
 
 
 def _ldmatrix(scope: Scope, opcode: Opcode, rows: list[list[Json]]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ladder.emulator.program import DTYPES, Buffer, Json, Opcode, Program
 from ladder.emulator.report import Fault, Site
+from ladder.emulator.translate_defer import Deferred
 from ladder.emulator.warp import Allocation
 
 Kind = Literal["U", "V"]
@@ -42,10 +43,11 @@ Form = Callable[["Scope", Json, int], Value]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a translation builds in: detection of unset registers, and counters."""
+    """What a translation builds in: detection of unset registers, counters, and putting work off to do it together."""
 
     detect: bool = True
     counters: bool = False
+    together: bool = True
 
 
 class Scope:
@@ -88,6 +90,7 @@ class Scope:
         self.fragile: frozenset[int] = program.fragile()
         self.block_counts: Counter[str] = Counter()
         self.histograms: list[Counter[str]] = []
+        self.deferred = Deferred(self.emit, self.name, self.constant)
         self._constants: dict[tuple[str, str], str] = {}
         self._number = 0
 
@@ -159,10 +162,12 @@ class Scope:
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """An indented block under ``head``; never empty."""
+        self.deferred.settle()
         self.emit(head)
         self.indent += 1
         first = len(self.lines)
         yield
+        self.deferred.settle()
         self.flush_counts()
         if len(self.lines) == first:
             self.emit("pass")
@@ -171,9 +176,11 @@ class Scope:
     @contextmanager
     def under(self, mask: str) -> Iterator[None]:
         """Lines for the lanes of another mask; what they set counts as set inside only."""
+        self.deferred.settle()
         outer, known = self.mask, set(self.known)
         self.mask = mask
         yield
+        self.deferred.settle()
         self.mask, self.known = outer, known
 
     # ---- buffers ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ladder.emulator import translate_async, translate_order
 from ladder.emulator.program import Json
 from ladder.emulator.report import Fault
+from ladder.emulator.translate_call import put_off
 from ladder.emulator.translate_expr import expression, full, simd
 from ladder.emulator.translate_ptx import grouped, groups, instruction, write_register
 from ladder.emulator.translate_scope import Scope, Value
@@ -88,6 +89,7 @@ def _alloc(scope: Scope, node: Json) -> None:
         return
     if buffer.space != "local" or not isinstance(buffer.size, int):
         raise Fault(f"unsupported: buffer {buffer.name} in scope {buffer.scope}")
+    scope.deferred.settle()
     scope.emit(f"r{number} = [None] * {buffer.size}")
     scope.known -= {pair for pair in scope.known if pair[0] == number}
     scope.emit(f"d{number} = [None] * {buffer.size}")
@@ -124,6 +126,8 @@ def _store(scope: Scope, node: Json) -> None:
 
 
 def _store_registers(scope: Scope, number: int, value: Json, index: Json, count: int) -> None:
+    if put_off(scope, number, value, index):
+        return
     values = [expression(scope, value, lane) for lane in range(count)]
     if count > 1:
         values = [Value(scope.temp(full(scope, v)), "V", v.dtype) for v in values]
