@@ -192,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--types", nargs="*", default=None)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--keep-all", action="store_true", help="drop no instruction")
     chosen = parser.parse_args(arguments)
     rows, dropped = [], []
     for name in chosen.types or list(types):
@@ -199,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for family in chosen.families:
                 rows.append(check(name, activation, family, chosen.seeds))
                 _say(str(rows[-1]))
-    for family in chosen.families:
+    for family in () if chosen.keep_all else chosen.families:
         for verdict in drop(family):
             dropped.append(verdict)
             _say(str(verdict))

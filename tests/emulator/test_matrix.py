@@ -1,0 +1,56 @@
+"""The command that runs every type through every family, on a corner of its matrix."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from ladder.emulator import matrix
+
+
+@pytest.mark.parametrize("family", matrix.FAMILIES)
+def test_a_kernel_of_each_family_equals_its_plan(family):
+    row = matrix.check("int4", "float16", family, 1)
+    assert (row.fault, row.refused, row.schedules) == ("", "", 3)
+    assert row.plan_error < 1e-4
+    assert row.error < 4e-4
+
+
+def test_a_type_that_does_not_fit_is_a_refusal():
+    row = matrix.check("e8m0", "float16", "skinny", 1)
+    assert "overflow" in row.refused
+    assert row.schedules == 0
+
+
+def test_dropping_synchronisation_is_seen(monkeypatch):
+    monkeypatch.setitem(matrix.DEEP, "skinny", (1, 16, 1024))
+    verdicts = list(matrix.drop("skinny"))
+    texts = [v.instruction for v in verdicts if "unseen" in v.verdicts]
+    assert len(verdicts) > 10
+    assert all(text.startswith("cp.async.wait_group") for text in texts), (
+        texts
+    )  # the last wait has nothing to wait for
+
+
+def test_the_command_writes_its_report(tmp_path, capsys):
+    report = tmp_path / "emulator.json"
+    arguments = [
+        str(report),
+        "--types",
+        "int8",
+        "--families",
+        "skinny",
+        "--seeds",
+        "1",
+        "--keep-all",
+    ]
+    assert matrix.main(arguments) == 0
+    written = json.loads(report.read_text())
+    assert [row["case"].split()[:3] for row in written["rows"]] == [
+        ["int8", "float16", "skinny"],
+        ["int8", "bfloat16", "skinny"],
+    ]
+    assert "2 kernels, 0 with a fault" in capsys.readouterr().out
