@@ -1,6 +1,6 @@
 """Time every case of the grid on this machine's GPU, beside cuBLAS and humming-kernels, and check every output.
 
-    python -m benchmarks.bench --artifacts build/bench --out benchmarks/results/h200.json
+    python -m benchmarks.bench --artifacts build/bench      # writes benchmarks/results/h200-DATE-COMMIT.json
 
 Needs torch; TVM only without ``--artifacts``. How each number is made: docs/measuring.md. A row that fails is recorded
 with its reason and the run goes on; the exit code is 1 if a row failed or its error is above the bar that
@@ -29,6 +29,8 @@ from benchmarks.report import summary
 
 if TYPE_CHECKING:
     from benchmarks.measure import Bench
+
+RESULTS = Path("benchmarks/results")
 
 #: one group: cases that share a packed weight
 Group = list[Case]
@@ -127,6 +129,12 @@ def driver_version() -> str:
         return f"CUDA {cuda_version()}"
 
 
+def file_name(machine: rows.Machine) -> str:
+    """``h200-2026-11-29-0c1793e83b21.json``."""
+    device = machine.device.split()[-1].lower()
+    return f"{device}-{machine.date[:10]}-{machine.commit.rstrip('+')}.json"
+
+
 def open_index(artifacts: Path | None, cases: Sequence[Case], console: Console) -> tuple[Path, Any]:
     """The folder of kernels and its index; without a folder the kernels are compiled here and now."""
     if artifacts is not None:
@@ -141,9 +149,9 @@ def open_index(artifacts: Path | None, cases: Sequence[Case], console: Console) 
 
 
 def main(
-    out: Annotated[Path, typer.Option("--out", help="results file (JSON)")] = Path(
-        "benchmarks/results/h200.json"
-    ),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="results file; named after device, date and commit")
+    ] = None,
     artifacts: Annotated[
         Path | None, typer.Option("--artifacts", help="what benchmarks.build wrote; else build now")
     ] = None,
@@ -174,6 +182,7 @@ def main(
         store.command(),
         rows.Machine.now(),
     )
+    out = out or RESULTS / file_name(machine)
     run = Run(machine, cases, out, console)
     built = [case for case in cases if "registers" in index.kernels.get(case.name, {})]
     if not no_host and built:

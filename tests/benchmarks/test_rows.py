@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from benchmarks.bench import file_name
 from benchmarks.grid import Case
 from benchmarks.report import promises, ratio, summary
 from benchmarks.rows import KEYS, Machine, Measured, failed, passes, row, write
@@ -18,6 +20,11 @@ PROMISED = (
     *("device", "driver", "toolkit", "date", "commit", "command", "n", "k", "m", "weight"),
     *("activation", "group_size", "launch", "us", "error", "peers"),
 )
+
+
+def test_a_run_is_named_after_device_date_and_commit():
+    machine = replace(MACHINE, date="2026-11-29T18:00:00+00:00", commit="0c1793e83b21+")
+    assert file_name(machine) == "h200-2026-11-29-0c1793e83b21.json"
 
 
 def measured(us: float = 10.0, error: float = 2e-4, **peers: float) -> Measured:
