@@ -71,6 +71,8 @@ class Kernel:
         self.plan = plan
         self.arg = self._declare_arguments()
         T.device_entry()
+        # One block an SM is all that is promised: without this the compiler spills to make room for two.
+        e.annotate("tirx.launch_bounds_min_blocks_per_sm", 1)
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
         self.thread = self._coordinates(tiling.threads)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ladder.codegen import intrinsics
@@ -132,6 +133,13 @@ def when(condition: Expr | bool) -> Iterator[None]:
         return
     with T.If(condition), T.Then():
         yield
+
+
+def annotate(key: str, value: int) -> None:
+    """Annotate the rest of the kernel."""
+    frame = T.attr({key: value})
+    frame.add_callback(partial(frame.__exit__, None, None, None))
+    frame.__enter__()
 
 
 @contextmanager

@@ -244,6 +244,7 @@ class Plan:
             scratch_bytes=(
                 tiling.warps_k * tiling.channels * block * 2 if self.convert == "shared" else 0
             ),
+            row_tiles=tiling.row_tiles,
         )
         return (
             ring,
@@ -283,6 +284,9 @@ class Plan:
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
+        Converting in shared memory rules out warpgroup products and lookahead; these are given up with it unless they
+        are asked for by name.
+
         Raises:
             PlanError: a decision is unknown or makes the plan illegal.
         """
@@ -295,6 +299,8 @@ class Plan:
                 at="Plan.with_",
                 hint=f"decisions: {', '.join(self.__dataclass_fields__)}",
             )
+        if decisions.get("convert", self.convert) == "shared":
+            decisions = {"compute": "mma", "lookahead": False, **decisions}
         plan = replace(self, **decisions)
         verify(plan)
         return plan

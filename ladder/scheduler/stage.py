@@ -101,6 +101,7 @@ class Decode(Stage):
         placement: "register" or "shared".
         atoms: atoms that one warp decodes per block.
         scratch_bytes: shared memory for decoded weights ("shared" only), of the whole CTA.
+        row_tiles: row tiles that one warp decodes side by side.
     """
 
     name: ClassVar[str] = "decode"
@@ -108,6 +109,7 @@ class Decode(Stage):
     placement: str
     atoms: int
     scratch_bytes: int
+    row_tiles: int = 1
 
     @property
     def shared_bytes(self) -> int:
@@ -118,7 +120,8 @@ class Decode(Stage):
     @property
     def registers(self) -> int:
         """Registers per thread, estimated."""
-        return self.program.words + 4 * self.program.steps
+        # words, two pairs of fragments of which one is being multiplied, and shifted copies that later steps share
+        return self.row_tiles * (self.program.words + 8 + self.program.steps // 2)
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""

@@ -163,6 +163,12 @@ def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
             f"lookahead keeps a slot more of the ring busy, {plan.depth} are too few",
             f"depth >= {LOOKAHEAD_DEPTH}",
         )
+    if plan.tiling.warps_k > plan.packing.geometry.blocks:
+        yield Problem(
+            f"lookahead reads a first block in each of {plan.tiling.warps_k} K slices, there are"
+            f" {plan.packing.geometry.blocks}",
+            "fewer K slices",
+        )
     if plan.convert != "register":
         yield Problem(
             f"lookahead makes fragments in registers, convert is in {plan.convert}",
