@@ -21,6 +21,7 @@ from ladder.decode.values import ValueSet
 ZERO_LIMIT = 2
 #: bfloat16 lanes below this magnitude could vanish in a float32 product with an activation
 BFLOAT16_FLOOR = 2.0**-60
+FLOAT32_MAX = Fraction((1 << 24) - 1) * (1 << 104)
 #: exponents tried for a factor that is left to the accumulators
 EXPONENTS = sorted(range(-150, 151), key=lambda k: (abs(k), -k))
 
@@ -35,8 +36,7 @@ class Family:
 
 def is_float32(x: Fraction) -> bool:
     """Whether an accumulator can apply ``x`` without rounding it."""
-    with np.errstate(over="ignore"):
-        return Fraction(float(x)) == x and float(np.float32(float(x))) == float(x)
+    return abs(x) <= FLOAT32_MAX and Fraction(float(np.float32(float(x)))) == x
 
 
 def is_power_of_two(x: Fraction) -> bool:
@@ -91,9 +91,9 @@ def _bare(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Fami
 
 
 def _one_per_place(forms: list[Form]) -> tuple[Form, ...]:
-    """The first form of each set of positions."""
+    """For each set of positions the form whose factor is nearest to 1."""
     unique: dict[tuple[int, ...], Form] = {}
-    for form in forms:
+    for form in sorted(forms, key=lambda f: max(f.deferred.alpha, 1 / f.deferred.alpha)):
         unique.setdefault(form.positions, form)
     return tuple(unique.values())
 

@@ -57,7 +57,7 @@ def derive(
     return replace(found, element=element.name)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
     """The plain program, or a cheaper one that the features allow: they add candidates that need no search."""
     if features:

@@ -11,6 +11,7 @@ values of the normalised set reject nearly every candidate before the rest is lo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,8 +34,8 @@ FREE_HOLES = 3
 #: candidates per chunk of the search, bounds its memory
 CHUNK = 1 << 19
 TOLERANCE = 1e-9
-#: constants kept for each set of positions
-CONSTANTS = 16
+#: constants kept for each set of positions, by each of two orders
+CONSTANTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +118,19 @@ def search(values: ValueSet, fmt: LaneFormat) -> list[Form]:
     """
     if values.values[0] == values.values[-1]:
         return []
-    v = np.array([float(x) for x in values.values])
+    v = np.array([float(x / values.largest) for x in values.values])  # so that nothing overflows
     goal = (v - v[0]) / (v[-1] - v[0])
     mirror = 1 - goal[::-1]
     lopsided = not np.allclose(goal, mirror, rtol=0, atol=TOLERANCE)
+    unit = math.log2(values.largest.numerator) - math.log2(values.largest.denominator)
     hits: dict[Hit, None] = {}
     for grid in grids(values.bits, fmt):
         for ends in hole_ends(values.missing):
-            hits.update(
-                dict.fromkeys(_thin(grid, _matches(grid, goal, values.size, ends), v, ends, False))
-            )
+            found = _thin(grid, _matches(grid, goal, values.size, ends), v, unit)
+            hits.update((Hit(*hit, ends, mirrored=False), None) for hit in found)
             if lopsided and not grid.signed:
-                found = _matches(grid, mirror, values.size, ends)
-                hits.update(dict.fromkeys(_thin(grid, found, -v[::-1], ends, True)))
+                found = _thin(grid, _matches(grid, mirror, values.size, ends), -v[::-1], unit)
+                hits.update((Hit(*hit, ends, mirrored=True), None) for hit in found)
     forms = (exact_form(hit, values, fmt) for hit in hits)
     return [form for form in forms if form is not None]
 
@@ -161,21 +162,27 @@ def _thin(
     grid: Grid,
     found: tuple[Index, FloatArray, FloatArray],
     v: FloatArray,
-    ends: tuple[int, int],
-    mirrored: bool,
-) -> list[Hit]:
-    """Per set of positions, the constants with the smallest beta, alpha near 1 first."""
+    unit: float,
+) -> list[tuple[tuple[int, ...], int]]:
+    """Per set of positions, the constants with the smallest beta and those with alpha nearest to 1.
+
+    ``v`` is in units of 2^unit.
+    """
     pick, first, last = found
     alpha = (v[-1] - v[0]) / (last - first)
     beta = v[0] - alpha * first
     which = grid.which[pick]
-    beta = np.where(np.abs(beta) <= TOLERANCE * np.abs(v).max(), 0.0, np.abs(beta))
-    order = np.lexsort((np.abs(np.log2(alpha)), beta, which))
-    rank = np.arange(len(order)) - np.searchsorted(which[order], which[order])
-    best = pick[order[rank < CONSTANTS]]
+    beta = np.where(np.abs(beta) <= TOLERANCE, 0.0, np.abs(beta))
+    distance = np.abs(np.log2(alpha) + unit)
+    kept = np.zeros(len(pick), bool)
+    for keys in ((distance, beta, which), (beta, distance, which)):
+        order = np.lexsort(keys)
+        rank = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+        kept[order[rank < CONSTANTS]] = True
+    best = pick[kept]
     sign = (SIGN,) if grid.signed else ()
     return [
-        Hit((*positions, *sign), constant, ends, mirrored)
+        ((*positions, *sign), constant)
         for positions, constant in zip(
             map(tuple, grid.positions[grid.which[best]].tolist()),
             grid.constant[best].tolist(),

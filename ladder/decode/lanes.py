@@ -28,6 +28,9 @@ class LaneFormat:
     exponent: int
     mantissa: int
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def bias(self) -> int:
         """What the exponent field is ahead of the exponent."""
@@ -80,10 +83,9 @@ class LaneFormat:
 
     def holds(self, x: Fraction) -> bool:
         """Whether ``x`` is a value of the format."""
-        as_float = float(x)
-        if Fraction(as_float) != x:
-            return False
-        return float(self.round(np.float64(as_float))) == as_float
+        return (
+            abs(x) <= Fraction(self.max) and Fraction(float(self.round(np.float64(float(x))))) == x
+        )
 
     def pattern(self, x: Fraction | float) -> int:
         """Bits of one value that the format holds exactly."""

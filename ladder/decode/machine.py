@@ -106,7 +106,7 @@ def lds(address: Words, table: Table, lane_address: Words) -> Words:
 
 def lane_addresses() -> Words:
     """``4*lane`` for the 32 lanes of a warp."""
-    return np.arange(LANES, dtype=U32) * U32(4)
+    return np.arange(0, 4 * LANES, 4, dtype=U32)
 
 
 def execute(program: DecodeProgram, words: Words) -> dict[int, Words]:

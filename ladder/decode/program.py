@@ -151,6 +151,11 @@ class DecodeProgram:
     undefined: tuple[int, ...] = field(default=())
     lossless: bool = True
 
+    def __str__(self) -> str:
+        from ladder.decode.text import listing
+
+        return listing(self)
+
     @property
     def atom_k(self) -> int:
         """Extent of an atom along K, in elements."""

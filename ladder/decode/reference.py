@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ladder.decode.geometry import LANES, ROWS, fragment_index
+from ladder.decode.geometry import HALVES, LANES, REGISTERS, ROWS, fragment_index
 from ladder.decode.lanes import LANE_FORMATS, FloatArray, Words
 from ladder.decode.machine import fragments
 from ladder.decode.program import DecodeProgram
@@ -80,8 +80,9 @@ def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
         )
     where = _places(program)
     index = fragment_index(program.steps)
-    fragment = codes[..., index.row, index.k].reshape(*codes.shape[:-2], LANES, -1)
-    stored = where.relabel[np.arange(fragment.shape[-1]), fragment]
+    places = len(where.position)
+    fragment = codes[..., index.row, index.k].reshape(*codes.shape[:-2], LANES, places)
+    stored = where.relabel[np.arange(places), fragment]
     words = np.zeros((*codes.shape[:-2], LANES, program.words), np.uint32)
     for bit in range(32):
         source = stored[..., where.code[:, bit]] >> where.bit[:, bit].astype(np.uint8) & 1
@@ -99,7 +100,9 @@ def unpack_atom(program: DecodeProgram, words: Words) -> Codes:
         word, bit = np.divmod(where.position[:, i], 32)
         stored |= ((by_lane[..., word] >> bit.astype(np.uint32) & 1) << i).astype(np.uint8)
     fragment = where.restore[np.arange(len(where.position)), stored]
-    return _to_matrix(program, fragment)
+    return _to_matrix(
+        program, fragment.reshape(*by_lane.shape[:-1], program.steps, REGISTERS, HALVES)
+    )
 
 
 def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
@@ -116,12 +119,12 @@ def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
             part *= float(affine.alpha)
             part += float(affine.beta)
     order = np.moveaxis(lanes, -2, -4)
-    return _to_matrix(program, order.reshape(*words.shape[:-2], LANES, -1))
+    return _to_matrix(program, order)
 
 
 def _to_matrix(program: DecodeProgram, fragment: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """``[..., 32 lanes, steps*4*2]`` to ``[..., 16, atom_k]``."""
+    """``[..., 32 lanes, steps, 4, 2]`` to ``[..., 16, atom_k]``."""
     index = fragment_index(program.steps)
-    out = np.empty((*fragment.shape[:-2], ROWS, program.atom_k), fragment.dtype)
-    out[..., index.row, index.k] = fragment.reshape(*fragment.shape[:-2], *index.row.shape)
+    out = np.empty((*fragment.shape[:-4], ROWS, program.atom_k), fragment.dtype)
+    out[..., index.row, index.k] = fragment
     return out

@@ -1,0 +1,54 @@
+"""Write the table of all decodes: ``python -m ladder.decode.table`` writes ``docs/decode-table.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ladder.decode.derive import FEATURES, derive
+from ladder.decode.generate import elements
+from ladder.decode.lanes import LANE_FORMATS
+from ladder.decode.program import DecodeProgram
+from ladder.decode.text import markdown
+from ladder.errors import LosslessError
+
+TARGET = Path(__file__).parents[2] / "docs" / "decode-table.md"
+
+HEAD = """# How every shipped type is decoded
+
+Written by `python -m ladder.decode.table`; do not edit. One row is one decode program: what a lane of a warp does to turn
+packed words into the A fragment of `mma.m16n8k16`.
+
+* **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
+* **classes**: accumulator sets, where deferred factors differ between steps.
+* **table**: shared memory of a lookup table, replicated for the 32 lanes.
+* **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero.
+* **values**: exact, or rounded to nearest even in the compute type; codes that mean NaN or infinity and that the form
+  cannot carry, and unused codes, must not occur in weights.
+* A type without a row for a compute type has a value that would overflow there.
+
+"""
+
+
+def rows() -> Iterator[tuple[str, DecodeProgram]]:
+    """Programs of the catalogue with the feature that they need, by type."""
+    for element in elements():
+        for compute in LANE_FORMATS:
+            try:
+                plain = derive(element, compute)
+            except LosslessError:
+                continue
+            yield "", plain
+            for feature in sorted(FEATURES):
+                other = derive(element, compute, features=frozenset({feature}))
+                if other != plain:
+                    yield feature, other
+
+
+def text() -> str:
+    """The page."""
+    return HEAD + markdown(rows())
+
+
+if __name__ == "__main__":
+    TARGET.write_text(text(), encoding="utf-8")
