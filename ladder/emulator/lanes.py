@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ladder.emulator.program import DTYPES
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.warp import LANES, Array, Mask, Warp
 
@@ -42,6 +43,24 @@ def also(mask: Mask, old: Any) -> Any:
         return True
     together = mask if old is None else old | mask
     return True if together.all() else together
+
+
+_NAN = {
+    DTYPES["float32"]: np.array(0x7FFFFFFF, np.uint32).view(np.float32),
+    DTYPES["float16"]: np.array(0x7FFF, np.uint16).view(np.float16),
+    DTYPES["bfloat16"]: np.array(0x7FFF, np.uint16).view(DTYPES["bfloat16"]),
+}
+
+
+def canonical(x: Any) -> Any:
+    """What arithmetic or a narrowing conversion gives: NaNs without a payload (PTX ISA, "Floating Point Instructions").
+
+    NumPy keeps the payload of an operand; the hardware's add, mul and div write 0x7fffffff.
+    """
+    if x.dtype not in _NAN:
+        return x
+    wrong = x != x  # noqa: PLR0124  true for NaN only
+    return np.where(wrong, _NAN[x.dtype], x) if np.count_nonzero(wrong) else x
 
 
 def inside(site: Site, registers: list[Any], index: int) -> int:

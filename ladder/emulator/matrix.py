@@ -1,6 +1,6 @@
 """Every type through every family on the emulator, and every synchronisation dropped in turn.
 
-    python -m ladder.emulator.matrix emulator.json               # all types, 20 random schedules each: about half an hour
+    python -m ladder.emulator.matrix emulator.json               # all types, 20 schedules each: about half an hour
     python -m ladder.emulator.matrix emulator.json --types int4 nf4 --seeds 2
 
 Each kernel is compared with its plan in NumPy and with the operator in float64; a fault on any schedule is a false alarm or a bug of the
@@ -10,17 +10,17 @@ kernel. Then each instruction that synchronises or copies is dropped from one ke
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ladder.emulator.matrix_report import Dropped, MatrixReport, Row
 from ladder.emulator.mutate import mutants
 from ladder.emulator.report import Fault
 from ladder.emulator.run import run
@@ -36,41 +36,6 @@ FAMILIES: dict[str, tuple[dict[str, str], tuple[int, int, int]]] = {
 #: (m, n, k) with several revolutions of each ring, for dropping instructions
 DEEP = {"skinny": (3, 32, 6144), "ring": (40, 64, 4096), "warpgroup": (16, 64, 4096)}
 ACTIVATIONS = ("float16", "bfloat16")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One kernel over its schedules.
-
-    Attributes:
-        case: type, activation, family and shape in words.
-        schedules: how many ran.
-        fault: the first fault, or "".
-        plan_error: largest relative error against the plan in NumPy.
-        error: largest relative error against the operator in float64.
-        refused: why there is no such kernel, or "".
-        seconds: that all schedules took.
-    """
-
-    case: str
-    schedules: int = 0
-    fault: str = ""
-    plan_error: float = 0.0
-    error: float = 0.0
-    refused: str = ""
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """What one dropped instruction led to on the random, eager and lazy schedule.
-
-    Verdicts are kinds of fault, ``wrong`` numbers, ``unseen``, or ``unreached`` when no warp came to it.
-    """
-
-    family: str
-    instruction: str
-    verdicts: tuple[str, ...]
 
 
 @dataclass
@@ -136,32 +101,64 @@ def relative(y: npt.NDArray[Any], reference: npt.NDArray[Any]) -> float:
 
 
 def schedules(seeds: int) -> list[tuple[str, int]]:
-    """Some random schedules, eager and lazy."""
-    return [*(("random", seed) for seed in range(seeds)), ("eager", 0), ("lazy", 0)]
+    """Eager, lazy and some random schedules."""
+    return [("eager", 0), ("lazy", 0), *(("random", seed) for seed in range(seeds))]
 
 
-def check(name: str, activation: str, family: str, seeds: int) -> Row:
-    """Run one kernel on all schedules."""
-    from ladder.registry import types
+def check(
+    name: str, activation: str, family: str, seeds: int, problem: Problem | None = None
+) -> Row:
+    """Run one kernel on some random schedules, eager and lazy."""
+    return Case(name, activation, family, problem).extend(schedules(seeds)).row
 
-    decisions, shape = FAMILIES[family]
-    case = f"{name} {activation} {family} {'x'.join(map(str, shape))}"
-    try:
-        problem = Problem.of(types[name], activation, decisions, shape)
-    except LadderError as refusal:
-        return Row(case, refused=str(refusal).splitlines()[0])
-    kernel, started = translate(problem.lowered.listing), time.perf_counter()
-    plan_error = error = 0.0
-    done = 0
-    for schedule, seed in schedules(seeds):
+
+@dataclass
+class Case:
+    """One kernel of the matrix; schedules are added to its row."""
+
+    name: str
+    activation: str
+    family: str
+    problem: Problem | None = None
+    row: Row = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the row."""
+        shape = "x".join(map(str, FAMILIES[self.family][1]))
+        self.row = Row(f"{self.name} {self.activation} {self.family} {shape}")
+
+    def extend(self, more: Sequence[tuple[str, int]]) -> Case:
+        """Run further schedules, unless there is no such kernel or it is at fault already."""
+        if self.row.refused or self.row.fault:
+            return self
+        started = time.perf_counter()
         try:
-            y, _ = problem.run(kernel, schedule, seed)
-        except Fault as fault:
-            return Row(case, done, f"{schedule} {seed}: {fault}", plan_error, error)
-        done += 1
-        plan_error = max(plan_error, relative(y, problem.reference))
-        error = max(error, relative(y, problem.exact))
-    return Row(case, done, "", plan_error, error, "", round(time.perf_counter() - started, 3))
+            problem = self._built()
+        except LadderError as refusal:
+            self.row = replace(self.row, refused=str(refusal).splitlines()[0])
+            return self
+        kernel = translate(problem.lowered.listing)
+        for schedule, seed in more:
+            try:
+                y, _ = problem.run(kernel, schedule, seed)
+            except Fault as fault:
+                self.row = replace(self.row, fault=f"{schedule} {seed}: {fault}")
+                break
+            self.row = replace(
+                self.row,
+                schedules=self.row.schedules + 1,
+                plan_error=max(self.row.plan_error, relative(y, problem.reference)),
+                error=max(self.row.error, relative(y, problem.exact)),
+            )
+        seconds = self.row.seconds + time.perf_counter() - started
+        self.row = replace(self.row, seconds=round(seconds, 3))
+        return self
+
+    def _built(self) -> Problem:
+        from ladder.registry import types
+
+        decisions, shape = FAMILIES[self.family]
+        return self.problem or Problem.of(types[self.name], self.activation, decisions, shape)
 
 
 def drop(family: str) -> Iterator[Dropped]:
@@ -183,37 +180,49 @@ def drop(family: str) -> Iterator[Dropped]:
         yield Dropped(family, mutant.dropped, tuple(verdicts))
 
 
+#: schedules that a kernel runs on before the next kernel's turn
+TURN = 4
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for and write the report; returns how many rows are bad."""
+    """Run what the command line asks for and write the report; returns how many kernels were at fault."""
     from ladder.registry import types
 
+    chosen = _parser().parse_args(arguments)
+    report = MatrixReport(chosen.report, " ".join(sys.argv[1:] if arguments is None else arguments))
+    if chosen.resume:
+        report.read()
+    end = time.monotonic() + 60 * chosen.minutes if chosen.minutes else float("inf")
+    known = {row.case: row for row in report.rows}
+    names = chosen.types or list(types)
+    cases = [Case(n, a, f) for n in names for a in ACTIVATIONS for f in chosen.families]
+    for case in cases:
+        case.row = known.get(case.row.case, case.row)
+    for family in () if chosen.keep_all or report.dropped else chosen.families:
+        for verdict in drop(family):
+            report.dropped.append(verdict)
+            _say(str(verdict))
+    every = schedules(chosen.seeds)
+    for last in range(TURN, len(every) + TURN, TURN):
+        for case in cases:
+            if time.monotonic() < end and case.row.schedules < last:
+                _say(str(case.extend(every[case.row.schedules : last]).row))
+        report.rows = [case.row for case in cases]
+        report.write()
+    _say(report.summary())
+    return sum(bool(row.fault) for row in report.rows)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("report", type=Path)
     parser.add_argument("--types", nargs="*", default=None)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=18, help="random schedules of a kernel")
+    parser.add_argument("--minutes", type=float, default=0, help="begin nothing after this time")
+    parser.add_argument("--resume", action="store_true", help="go on from the report")
     parser.add_argument("--keep-all", action="store_true", help="drop no instruction")
-    chosen = parser.parse_args(arguments)
-    rows, dropped = [], []
-    for name in chosen.types or list(types):
-        for activation in ACTIVATIONS:
-            for family in chosen.families:
-                rows.append(check(name, activation, family, chosen.seeds))
-                _say(str(rows[-1]))
-    for family in () if chosen.keep_all else chosen.families:
-        for verdict in drop(family):
-            dropped.append(verdict)
-            _say(str(verdict))
-    chosen.report.write_text(
-        json.dumps(
-            {"rows": [asdict(r) for r in rows], "dropped": [asdict(d) for d in dropped]}, indent=1
-        )
-    )
-    bad = sum(bool(row.fault) for row in rows)
-    unseen = sum("unseen" in d.verdicts for d in dropped)
-    ran = sum(not row.refused for row in rows)
-    _say(f"{ran} kernels, {bad} with a fault; {len(dropped)} dropped, {unseen} unseen")
-    return bad
+    return parser
 
 
 def _say(line: str) -> None:

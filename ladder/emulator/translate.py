@@ -56,6 +56,7 @@ RUNTIME: dict[str, Any] = {
             lanes.narrow,
             lanes.merge,
             lanes.also,
+            lanes.canonical,
             lanes.inside,
             lanes.register,
             lanes.gather,

@@ -15,6 +15,8 @@ _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGIC = {"and": ("&", "and"), "or": ("|", "or")}
+#: floats that a conversion narrows to or arithmetic is done in
+_FLOATS = ("float16", "bfloat16", "float32")
 _DIVIDE = {"div": "tdiv", "mod": "tmod", "floordiv": "fdiv", "floormod": "fmod"}
 
 
@@ -110,13 +112,21 @@ def _binary(scope: Scope, node: Json, lane: int) -> Value:
         return Value(code, kind, a.dtype)
     if name in _DIVIDE:
         if not _is_int(a.dtype):
-            return Value(f"({a.code} / {b.code})", kind, a.dtype)
+            return Value(_without_payload(a, "/", b), kind, a.dtype)
         return Value(f"{_DIVIDE[name]}({a.code}, {b.code})", kind, a.dtype)
     symbol = _ARITHMETIC.get(name) or _BITS[name]
+    if not _is_int(a.dtype) and name in _ARITHMETIC:
+        return Value(_without_payload(a, symbol, b), kind, a.dtype)
     code = f"({a.code} {symbol} {b.code})"
     if kind == "U" and _is_int(a.dtype) and name in ("add", "sub", "mul", "shl"):
         code = wrapped(code, a.dtype)
     return Value(code, kind, a.dtype)
+
+
+def _without_payload(a: Value, symbol: str, b: Value) -> str:
+    """Text of a float operation; of a tree only the outermost result is rid of payloads, a NaN stays one on the way there."""
+    inner = f" {symbol} ".join(v.code.removeprefix("canonical") for v in (a, b))
+    return f"canonical({inner})"
 
 
 def touches_memory(scope: Scope, node: Json) -> bool:
@@ -151,7 +161,9 @@ def _cast(scope: Scope, node: Json, lane: int) -> Value:
     if a.dtype == dtype:
         return a
     if a.kind == "V":
-        return Value(f"({a.code}).astype({scope.dtype(dtype)})", "V", dtype)
+        code = f"({a.code}).astype({scope.dtype(dtype)})"
+        narrowed = dtype in _FLOATS and a.dtype in _FLOATS
+        return Value(f"canonical({code})" if narrowed else code, "V", dtype)
     if dtype == "bool":
         return Value(f"bool({a.code})", "U", dtype)
     if _is_int(dtype):

@@ -4,14 +4,16 @@
     python tests/emulator/hardware.py compare build/probes       # needs a GPU, NumPy and cuda-bindings
 
 A probe is exact where arithmetic is integer or independent of order; elsewhere the largest difference is reported in units of the
-largest output. ``compare`` writes ``hardware.json`` beside the probes.
+largest output. ``compare`` writes ``hardware.json`` beside the probes, or where ``--out`` says; a probe that fails or hangs is recorded
+there and the next one runs in a new process, because a fault of a kernel takes its context with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
+import select
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,93 +241,68 @@ def _shared(device: Any) -> int:
 
 # ---- compare -------------------------------------------------------------------------------------------------------
 
+#: seconds after which a probe hangs
+PATIENCE = 30
 
-def compare(folder: Path) -> int:
-    """Run every probe on the first GPU and compare its outputs with the recorded ones."""
-    from cuda.bindings import driver as cu
 
-    def check(result: tuple[Any, ...]) -> Any:
-        code, *rest = result
-        if int(code):
-            raise SystemExit(f"CUDA error {code}")
-        return rest[0] if len(rest) == 1 else rest
-
-    check(cu.cuInit(0))
-    device = check(cu.cuDeviceGet(0))
-    check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(device))))
-    name = check(cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
-    rows = []
-    for entry in json.loads((folder / "probes.json").read_text()):
-        data = np.load(folder / f"{entry['stem']}.npz")
-        found = _launch(cu, check, entry, (folder / f"{entry['stem']}.cubin").read_bytes(), data)
-        rows.append(_judge(entry, data, found))
-        print(rows[-1], flush=True)
+def compare(folder: Path, out: Path | None = None) -> int:
+    """Run every probe on the first GPU and compare its outputs with the recorded ones; returns how many do not agree."""
+    entries = json.loads((folder / "probes.json").read_text())
+    rows: list[dict[str, Any]] = []
+    device = ""
+    while len(rows) < len(entries):
+        for line in _worker(folder, len(rows)):
+            if "device" in line:
+                device = line["device"]
+                continue
+            rows.append(line)
+            print(line, flush=True)
     wrong = [row["name"] for row in rows if not row["agrees"]]
-    (folder / "hardware.json").write_text(json.dumps({"device": name, "probes": rows}, indent=1))
-    print(f"{len(rows) - len(wrong)} of {len(rows)} probes agree on {name}; not: {wrong}")
+    record = {"device": device, "agree": len(rows) - len(wrong), "probes": rows}
+    (out or folder / "hardware.json").write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{len(rows) - len(wrong)} of {len(rows)} probes agree on {device}; not: {wrong}")
     return len(wrong)
 
 
-def _launch(cu: Any, check: Any, entry: Any, cubin: bytes, data: Any) -> dict[str, Any]:
-    function = check(
-        cu.cuModuleGetFunction(check(cu.cuModuleLoadData(cubin)), entry["kernel"].encode())
-    )
-    if entry["shared"] > 48 * 1024:
-        attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        check(cu.cuFuncSetAttribute(function, attribute, entry["shared"]))
-    names = list(dict.fromkeys(p["argument"] for p in entry["parameters"]))
-    memory = {}
-    for name in names:
-        host = np.ascontiguousarray(data[f"in_{name}"])
-        memory[name] = check(cu.cuMemAlloc(host.nbytes))
-        check(cu.cuMemcpyHtoD(memory[name], host.ctypes.data, host.nbytes))
-    kept = [_value(cu, check, p, memory) for p in entry["parameters"]]
-    table = (ctypes.c_void_p * len(kept))(*[ctypes.addressof(k) for k in kept])
-    config = cu.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = entry["grid"]
-    config.blockDimX, config.blockDimY, config.blockDimZ = entry["threads"], 1, 1
-    config.sharedMemBytes = entry["shared"]
-    if entry["cluster"] > 1:
-        attribute = cu.CUlaunchAttribute()
-        attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute.value.clusterDim.x = entry["cluster"]
-        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
-        config.attrs, config.numAttrs = [attribute], 1
-    check(cu.cuLaunchKernelEx(config, function, ctypes.addressof(table), 0))
-    check(cu.cuCtxSynchronize())
-    found = {}
-    for name in names:
-        host = np.empty_like(np.ascontiguousarray(data[f"in_{name}"]))
-        check(cu.cuMemcpyDtoH(host.ctypes.data, memory[name], host.nbytes))
-        check(cu.cuMemFree(memory[name]))
-        found[name] = host
-    return found
+def _worker(folder: Path, first: int) -> Iterator[dict[str, Any]]:
+    """The device, and rows of the probes from ``first`` on, up to one that fails; at least one."""
+    name = json.loads((folder / "probes.json").read_text())[first]["name"]
+    command = [sys.executable, __file__, "work", str(folder), "--first", str(first)]
+    lines, reason = 0, f"no answer in {PATIENCE} s"
+    # no buffer of this process, in which select would not see a line
+    with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        while select.select([process.stdout], [], [], PATIENCE)[0]:
+            line = process.stdout.readline()
+            if not line:
+                reason = f"exit code {process.wait()}"
+                break
+            yield json.loads(line)
+            lines += 1
+        process.kill()
+    if not lines:
+        raise SystemExit("there is no GPU to compare with, or cuda-bindings are missing")
+    if lines == 1:
+        yield {"name": name, "agrees": False, "failed": reason}
 
 
-def _value(cu: Any, check: Any, parameter: dict[str, Any], memory: dict[str, Any]) -> Any:
-    pointer = memory[parameter["argument"]]
-    if "box" not in parameter:
-        return ctypes.c_uint64(int(pointer))
-    types = cu.CUtensorMapDataType
-    dtype = {2: types.CU_TENSOR_MAP_DATA_TYPE_FLOAT16}[parameter["itemsize"]]
-    rank = len(parameter["shape"])
-    encoded = check(
-        cu.cuTensorMapEncodeTiled(
-            dtype,
-            rank,
-            int(pointer),
-            [cu.cuuint64_t(x) for x in parameter["shape"]],
-            [cu.cuuint64_t(x) for x in parameter["strides"]],
-            [cu.cuuint32_t(x) for x in parameter["box"]],
-            [cu.cuuint32_t(1)] * rank,
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            cu.CUtensorMapSwizzle(parameter["swizzle"]),
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
-    )
-    words = (ctypes.c_uint64 * 16)(*[int(w) for w in encoded.opaque])
-    return words
+def work(folder: Path, first: int) -> None:
+    """Run probes and write one line of JSON each; stop after one that fails."""
+    from gpu import CudaError, Gpu
+
+    gpu = Gpu()
+    print(json.dumps({"device": gpu.name}), flush=True)
+    for entry in json.loads((folder / "probes.json").read_text())[first:]:
+        data = np.load(folder / f"{entry['stem']}.npz")
+        code = (folder / f"{entry['stem']}.cubin").read_bytes()
+        try:
+            found = gpu.launch(entry, code, {k[3:]: data[k] for k in data if k.startswith("in_")})
+            row = _judge(entry, data, found)
+        except CudaError as error:
+            row = {"name": entry["name"], "agrees": False, "failed": str(error)}
+        print(json.dumps(row), flush=True)
+        if "failed" in row:
+            return
 
 
 def _judge(entry: Any, data: Any, found: dict[str, Any]) -> dict[str, Any]:
@@ -361,9 +338,14 @@ def _judge(entry: Any, data: Any, found: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=["record", "compare"])
+    parser.add_argument("step", choices=["record", "compare", "work"])
     parser.add_argument("folder", type=Path)
-    arguments = parser.parse_args()
-    raise SystemExit(
-        record(arguments.folder) if arguments.step == "record" else compare(arguments.folder)
-    )
+    parser.add_argument("--out", type=Path, help="where compare writes, if not beside the probes")
+    parser.add_argument("--first", type=int, default=0, help="number of the first probe of work")
+    given = parser.parse_args()
+    if given.step == "compare":
+        raise SystemExit(compare(given.folder, given.out))
+    if given.step == "work":
+        work(given.folder, given.first)
+    else:
+        record(given.folder)

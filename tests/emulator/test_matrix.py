@@ -49,8 +49,11 @@ def test_the_command_writes_its_report(tmp_path, capsys):
     ]
     assert matrix.main(arguments) == 0
     written = json.loads(report.read_text())
+    assert "| int8 | 3, 3 | 0 |" in report.with_suffix(".md").read_text()
     assert [row["case"].split()[:3] for row in written["rows"]] == [
         ["int8", "float16", "skinny"],
         ["int8", "bfloat16", "skinny"],
     ]
-    assert "2 kernels, 0 with a fault" in capsys.readouterr().out
+    assert "2 kernels on 6 schedules, 0 with a fault" in capsys.readouterr().out
+    assert matrix.main([*arguments[:-2], "2", "--keep-all", "--resume"]) == 0
+    assert "2 kernels on 8 schedules, 0 with a fault" in capsys.readouterr().out
