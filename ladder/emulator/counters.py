@@ -31,7 +31,9 @@ class Counters:
         counts = self.counts
         counts[f"shared.{kind}.requests"] += 1
         counts[f"shared.{kind}.bytes"] += len(address) * width
-        counts[f"shared.{kind}.wavefronts"] += wavefronts(address, width)
+        taken = wavefronts(address, width)
+        counts[f"shared.{kind}.wavefronts"] += taken
+        counts[f"shared.{kind}.conflicts"] += taken - phases(len(address), width)
         ideal = -(-len(np.unique(address)) * width // 128)
         counts[f"shared.{kind}.ideal_wavefronts"] += max(1, ideal)
 
@@ -42,6 +44,11 @@ class Counters:
         counts[f"global.{kind}.bytes"] += len(offset) * width
         last = (offset + (width - 1)) >> 5
         counts[f"global.{kind}.sectors"] += len(np.union1d(offset >> 5, last))
+
+
+def phases(lanes: int, width: int) -> int:
+    """Wavefronts of one shared request without a conflict: 128 bytes each."""
+    return -(-lanes * max(4, width) // 128)
 
 
 def wavefronts(address: Array, width: int) -> int:
