@@ -28,11 +28,12 @@ SPLIT_FORMS = 2
 #: and up to so many rotations
 SPLIT_ROTATIONS = 4
 
-
 #: for each word, ``(shared register, lane bits)``
 _Parts = list[list[tuple[int, int]]]
 #: the lane bits alone, of one word
 _Left = tuple[int, ...]
+#: sums over words: how many fields defer each map -> (operations, one cover per word), the cheapest
+_Totals = dict[Counts, tuple[int, tuple[WordCover, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,8 @@ class _Shape:
 
     def shared_pieces(self) -> int:
         """Pieces, and so operations, of all shared registers."""
-        ends = {j * self.left for j in range(self.words + 1)} | {
-            i * self.bits for i in range(self.shared + 1)
-        }
+        ends = {j * self.left for j in range(self.words + 1)}
+        ends |= {i * self.bits for i in range(self.shared + 1)}
         return len(ends) - 1 if self.left else 0
 
     def price(self, extra: int, class_count: int) -> float:
@@ -100,9 +100,8 @@ class _Search:
     """Covers of single words by rising number of rotations, and the cheapest way to put them together so far."""
 
     def __init__(self, forms: Sequence[Form], shape: _Shape, below: float) -> None:
-        affines = sorted({f.deferred for f in forms}, key=lambda a: (-a.alpha, a.beta))[
-            :MOST_LABELS
-        ]
+        affines = sorted({f.deferred for f in forms}, key=lambda a: (-a.alpha, a.beta))
+        del affines[MOST_LABELS:]
         self.forms = tuple(f for f in forms if f.deferred in affines)
         self.labels = tuple(affines.index(f.deferred) for f in self.forms)
         self.shape, self.below = shape, below
@@ -119,10 +118,9 @@ class _Search:
 
     def widen(self, rotations: int) -> bool:
         """Try covers with so many rotations; False where they can no longer pay."""
-        cheapest = min(
-            [rotations, *(c.extra for known in self.known.values() for c in known.values())]
-        )
-        if self.shape.price(cheapest * (self.shape.words - 1) + rotations, 1) >= self.below:
+        covers_so_far = [c.extra for known in self.known.values() for c in known.values()]
+        others = (self.shape.words - 1) * min([rotations, *covers_so_far])
+        if self.shape.price(others + rotations, 1) >= self.below:
             return False
         split = len(self.forms) <= SPLIT_FORMS and rotations <= SPLIT_ROTATIONS
         for left, covers in self.known.items():
@@ -147,16 +145,12 @@ class _Search:
     ) -> None:
         """Add up the words, keeping the cheapest for each sum of counts, and price what fits a fragment."""
         least = [min(c.cover.extra for c in covers) for covers in words]
-        totals: dict[Counts, tuple[int, tuple[WordCover, ...]]] = {(0,) * self.ring.kinds: (0, ())}
+        totals: _Totals = {(0,) * self.ring.kinds: (0, ())}
         for j, covers in enumerate(words):
-            if (
-                self.shape.price(
-                    min(e for e, _ in totals.values()) + sum(least[j:]), ceil(kinds / 2)
-                )
-                >= self.below
-            ):
+            bound = min(extra for extra, _ in totals.values()) + sum(least[j:])
+            if self.shape.price(bound, ceil(kinds / 2)) >= self.below:
                 return
-            nxt: dict[Counts, tuple[int, tuple[WordCover, ...]]] = {}
+            nxt: _Totals = {}
             for counts, (extra, chosen) in totals.items():
                 for c in covers:
                     key = tuple(map(add, counts, c.counts))
@@ -179,6 +173,8 @@ def _left(part: list[tuple[int, int]]) -> _Left:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
+    """A word's cover with its counts."""
+
     counts: Counts
     cover: WordCover
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
 from math import comb
@@ -47,8 +47,15 @@ class Grid:
     constant: Index
     signed: bool
     table: FloatArray
+    known: dict[int, FloatArray] = field(default_factory=dict)
 
-    def lane(self, rank: int, size: int, pick: Index) -> FloatArray:
+    def all_lanes(self, rank: int, size: int) -> FloatArray:
+        """:meth:`lane` for all candidates, worked out once."""
+        if rank not in self.known:
+            self.known[rank] = self.lane(rank, size, slice(None))
+        return self.known[rank]
+
+    def lane(self, rank: int, size: int, pick: Index | slice) -> FloatArray:
         """The ``rank``-th smallest of the ``size`` lane values, for the candidates ``pick``."""
         if not self.signed:
             return np.take(self.table, self.constant[pick] | self._spread(rank)[self.which[pick]])
@@ -141,17 +148,17 @@ def _matches(
     """Candidates whose normalised lane values equal ``goal`` (ascending, 0 to 1), their smallest and largest lane."""
     low, high = ends
     inside = size - len(goal) - low - high
-    pick = np.arange(len(grid.constant))
-    first, last = grid.lane(low, size, pick), grid.lane(size - 1 - high, size, pick)
-    keep = np.isfinite(first) & np.isfinite(last) & (last > first)
-    pick, first, last = pick[keep], first[keep], last[keep]
+    first, last = grid.all_lanes(low, size), grid.all_lanes(size - 1 - high, size)
+    pick = np.flatnonzero((np.abs(first) < np.inf) & (np.abs(last) < np.inf) & (last > first))
+    first, last = first[pick], last[pick]
     n = len(goal)
-    for k in dict.fromkeys((1, n - 2, n // 2, *range(1, n - 1))):
+    for turn, k in enumerate(dict.fromkeys((1, n - 2, n // 2, *range(1, n - 1)))):
         if not 0 < k < n - 1 or not len(pick):
             continue
         near = np.zeros(len(pick), bool)
         for hole in range(inside + 1):
-            x = grid.lane(low + k + hole, size, pick)
+            rank = low + k + hole
+            x = grid.lane(rank, size, pick) if turn else grid.all_lanes(rank, size)[pick]
             with np.errstate(over="ignore", invalid="ignore"):
                 near |= np.abs((x - first) / (last - first) - goal[k]) <= TOLERANCE * goal[k]
         pick, first, last = pick[near], first[near], last[near]

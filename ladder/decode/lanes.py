@@ -83,13 +83,25 @@ class LaneFormat:
 
     def holds(self, x: Fraction) -> bool:
         """Whether ``x`` is a value of the format."""
-        return (
-            abs(x) <= Fraction(self.max) and Fraction(float(self.round(np.float64(float(x))))) == x
-        )
+        if x == 0:
+            return True
+        size, unit = abs(x.numerator), x.denominator.bit_length() - 1
+        if x.denominator != 1 << unit:
+            return False
+        highest = size.bit_length() - 1 - unit
+        lowest = (size & -size).bit_length() - 1 - unit
+        smallest = 1 - self.bias - self.mantissa
+        return lowest >= smallest and highest <= self.bias and highest - lowest <= self.mantissa
 
-    def pattern(self, x: Fraction | float) -> int:
-        """Bits of one value that the format holds exactly."""
-        return int(self.patterns(np.float64(float(x))))
+    def pattern(self, x: Fraction) -> int:
+        """Bits of a value that the format holds; zero is positive."""
+        if x == 0:
+            return 0
+        exponent = x.numerator.bit_length() - x.denominator.bit_length()
+        exponent = max(exponent, 1 - self.bias)
+        steps = int(abs(x) * Fraction(2) ** (self.mantissa - exponent))
+        above = exponent + self.bias - 1 if steps >> self.mantissa else 0
+        return (x < 0) << 15 | steps + (above << self.mantissa)
 
 
 FLOAT16 = LaneFormat("float16", "f16", exponent=5, mantissa=10)

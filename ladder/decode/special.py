@@ -78,7 +78,7 @@ def exponents(target: Target) -> Iterator[DecodeProgram]:
         source, _ = builder.source(field.pieces[0])
         mask = Const(builder.spread(field.form.mask))
         above = builder.emit("lop3", source, mask, subnormal, imm=AND_OR)
-        minus_half = Const(builder.spread(BFLOAT16.pattern(-0.5)))
+        minus_half = Const(builder.spread(BFLOAT16.pattern(Fraction(-1, 2))))
         register = builder.emit("fma", exponent, minus_half, above, fmt=BFLOAT16.short)
         registers.append(Decoded(register, half_slots(field.form, places, 0), Affine()))
     yield program_of(target, "exponent+fma", builder, registers, (tuple(stored),), carried)

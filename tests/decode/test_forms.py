@@ -114,7 +114,7 @@ def test_few_constants_are_kept_for_each_set_of_positions(catalog):
 @settings(max_examples=5)
 @given(data=st.data())
 def test_forms_are_right_with_holes(data):
-    bits = data.draw(st.integers(2, 4))
+    bits = data.draw(st.integers(2, 3))
     size = 1 << bits
     holes = data.draw(st.sets(st.integers(0, size - 1), max_size=size - 2))
     step, start = data.draw(st.sampled_from([1, 2, 3, 0.5])), data.draw(st.integers(-20, 20))

@@ -31,7 +31,15 @@ def test_every_pattern_means_what_the_dtype_says(fmt):
 def test_patterns_invert_values(fmt):
     numbers = ALL[~np.isnan(fmt.table)]
     np.testing.assert_array_equal(fmt.patterns(fmt.values(numbers)), numbers)
-    assert fmt.pattern(float("nan")) == 0x7FFF
+    assert int(fmt.patterns(np.float64("nan"))) == 0x7FFF
+
+
+@pytest.mark.parametrize("fmt", [FLOAT16, BFLOAT16], ids=str)
+def test_one_pattern_is_that_of_the_array(fmt):
+    finite = np.unique(fmt.table[np.isfinite(fmt.table)][::7])
+    want = fmt.patterns(finite + 0.0)
+    assert [fmt.pattern(Fraction(float(x))) for x in finite] == want.tolist()
+    assert all(fmt.holds(Fraction(float(x))) for x in finite)
 
 
 def nearest_even(x, fmt):
@@ -44,7 +52,7 @@ def nearest_even(x, fmt):
     near = [float(f) for f in finite[max(0, i - 2) : i + 2]]
     distance = min(abs(Fraction(f) - x) for f in near)
     best = [f for f in near if abs(Fraction(f) - x) == distance]
-    return min(best, key=lambda f: fmt.pattern(f) & 1)
+    return min(best, key=lambda f: fmt.pattern(Fraction(f)) & 1)
 
 
 @pytest.mark.parametrize("fmt", [FLOAT16, BFLOAT16], ids=str)
@@ -79,8 +87,8 @@ def test_rounding_to_float16_agrees_with_numpy():
 
 @pytest.mark.parametrize("fmt", [FLOAT16, BFLOAT16], ids=str)
 def test_a_format_holds_its_values_and_nothing_between(fmt):
-    one = fmt.table[fmt.pattern(1.0)]
-    above = fmt.table[fmt.pattern(1.0) + 1]
+    one = fmt.table[fmt.pattern(Fraction(1))]
+    above = fmt.table[fmt.pattern(Fraction(1)) + 1]
     assert fmt.holds(Fraction(float(above)))
     assert not fmt.holds((Fraction(float(one)) + Fraction(float(above))) / 2)
     assert fmt.holds(Fraction(fmt.max))

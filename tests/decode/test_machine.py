@@ -71,7 +71,7 @@ def exact_fma(x, y, z, fmt):
 def test_fma_rounds_once(fmt):
     rng = np.random.default_rng(3)
     finite = np.flatnonzero(np.isfinite(fmt.table)).astype(np.uint32)
-    near_one = np.arange(fmt.pattern(0.25), fmt.pattern(4.0), dtype=np.uint32)
+    near_one = np.arange(fmt.pattern(Fraction(1, 4)), fmt.pattern(Fraction(4)), dtype=np.uint32)
     for pool in (finite, near_one):
         x, y, z = (rng.choice(pool, 4000) for _ in range(3))
         got = fmt.values(machine.fma(x, y, z, fmt))
