@@ -23,7 +23,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.block import Block, Fragment, Pair
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
-from ladder.codegen.stages.load_ring import RingEmitter
+from ladder.codegen.stages.load_ring import CONSTANTS, OPERANDS, RingEmitter
 
 #: register banks of B fragments: two take turns, the third carries over from block to block
 _CARRY_BANK = 2
@@ -195,13 +195,33 @@ class Walk:
 
     def fill_rings(self) -> None:
         """Start the copies of the first depth-1 blocks."""
-        slices = self.plan.tiling.warps_k
+        operands: Sequence[str] = OPERANDS
+        if self.plan.launch == "pdl":
+            operands = self._overlap_predecessor()
         for turn in range(self.depth - 1):
-            block = self._block(turn)
-            exists = True if (turn + 1) * slices <= self.blocks else block < self.blocks
-            with e.when(exists):
-                self.ring.issue(block, self.ring.base + turn * self.plan.load_ring.slot_bytes)
+            self._fill_slot(turn, operands)
             e.ptx("cp.async.commit_group")
+
+    def _overlap_predecessor(self) -> Sequence[str]:
+        """Start what the kernel before this one cannot have written, then wait for it; returns what is left to copy.
+
+        PTX ISA, "griddepcontrol": the wait returns when the kernels before have completed and their writes are visible.
+        Every thread waits, so that this kernel's own completion implies theirs.
+        """
+        e.ptx("griddepcontrol.launch_dependents")
+        for turn in range(self.depth - 1):
+            self._fill_slot(turn, CONSTANTS)
+        e.ptx("griddepcontrol.wait")
+        return [operand for operand in OPERANDS if operand not in CONSTANTS]
+
+    def _fill_slot(self, turn: int, operands: Sequence[str]) -> None:
+        block = self._block(turn)
+        exists = True
+        if (turn + 1) * self.plan.tiling.warps_k > self.blocks:
+            exists = block < self.blocks
+        with e.when(exists):
+            slot = self.ring.base + turn * self.plan.load_ring.slot_bytes
+            self.ring.issue(block, slot, operands)
 
     def _copy_ahead(self, turn: Any) -> None:
         ahead, free = self._block(turn + (self.depth - 1)), self._slot(1, "free_slot")

@@ -11,7 +11,7 @@ destination is filled with zeros. The swizzle makes the 8 rows that one ``ldmatr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,10 @@ from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 
 _COPY = "cp.async.cg.shared.global.L2::128B"
 _HALVES = CHUNK_BYTES // 2
+
+#: what a slot holds; all but the activations are constants, which no kernel before this one writes
+OPERANDS = ("weight", "x", "metadata")
+CONSTANTS = ("weight", "metadata")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,11 @@ class RingEmitter:
                 for name, nbytes in (("scales", ring.scale_bytes), ("zeros", ring.zero_bytes))
                 if nbytes
             }
+        self._copies_of = {
+            "weight": self._copies_of_weight,
+            "x": self._copies_of_activations,
+            "metadata": self._copies_of_metadata,
+        }
 
     def _region_offsets(self) -> dict[str, int]:
         offsets, at = {}, 0
@@ -145,23 +154,31 @@ class RingEmitter:
 
     # -- copies, once a block ------------------------------------------------------------------------------------
 
-    def issue(self, block: Any, slot: Any) -> None:
+    def issue(self, block: Any, slot: Any, operands: Sequence[str] = OPERANDS) -> None:
         """Start the copies of block ``block`` of K into the slot that begins at byte ``slot``."""
-        for copy in self.copies(block, slot):
+        for copy in self.copies(block, slot, operands):
             copy()
 
-    def copies(self, block: Any, slot: Any) -> list[Callable[[], None]]:
+    def copies(
+        self, block: Any, slot: Any, operands: Sequence[str] = OPERANDS
+    ) -> list[Callable[[], None]]:
         """Emitters of the copies of a block, for stages that place them between other work."""
-        plan = self.kernel.plan
-        cut = plan.packing.geometry
-        words = plan.atoms_per_block * plan.packing.atom_words
-        started = self._started("weight", self.weight, e.i64(block) * e.i64(words), slot)
+        return [copy for operand in operands for copy in self._copies_of[operand](block, slot)]
+
+    def _copies_of_weight(self, block: Any, slot: Any) -> list[Callable[[], None]]:
+        words = self.kernel.plan.atoms_per_block * self.kernel.plan.packing.atom_words
+        return self._started("weight", self.weight, e.i64(block) * e.i64(words), slot)
+
+    def _copies_of_activations(self, block: Any, slot: Any) -> list[Callable[[], None]]:
         if self.ring.access == "vector":
-            started += self._started_activations(block, slot)
-        else:
-            started.append(partial(self._load_activations, block, slot + self.offsets["x"]))
+            return self._started_activations(block, slot)
+        return [partial(self._load_activations, block, slot + self.offsets["x"])]
+
+    def _copies_of_metadata(self, block: Any, slot: Any) -> list[Callable[[], None]]:
+        cut = self.kernel.plan.packing.geometry
         blocks_per_group = max(1, cut.padded_group // cut.block_k)
         group = block * cut.groups_per_block // blocks_per_group
+        started: list[Callable[[], None]] = []
         for name, copies in self.metadata.items():
             started += self._started(name, copies, e.i64(group * TILE_ROWS), slot)
         return started
