@@ -2,7 +2,9 @@
 
 Every frozen dataclass of the table :data:`CLASSES` becomes an object ``{"$": class name, field: value, ...}``; tuples
 become lists; values that JSON lacks carry a tag too. A device travels by value, so that a plan for a user's own device can
-be read where that device is unknown. Epilogue stages from outside the package are found once their module is imported.
+be read where that device is unknown. Epilogue stages from outside the package go by module and name (``shop.Clamp``), are
+found once their module is imported, and are read as the newest definition of that name: a module that is loaded again, or
+a notebook's cell that is run again, defines them anew.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan, Tiling
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.stage import EpilogueStage
+from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
 from ladder.ttile import (
     CostConstants,
     Device,
@@ -42,7 +44,7 @@ FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType),
+    *(GroupedType, ComputeType, GlobalScale, AddBias),
 )
 
 #: dataclasses that may be written, by name
@@ -74,14 +76,14 @@ def encode(value: Any) -> Json:
             return _tagged("dtype", value.name)
         case TType():
             return _encode_type(value)
-    cls = type(value)
-    if is_dataclass(value) and _class(cls.__name__) is cls:
+    name = _name(type(value))
+    if name is not None and is_dataclass(value):
         parts = {
             field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init
         }
-        return {TAG: cls.__name__, **parts}
+        return {TAG: name, **parts}
     raise PlanError(
-        f"{cls.__name__} has no form in JSON",
+        f"{type(value).__name__} has no form in JSON",
         at=repr(value)[:80],
         hint="stages from outside are frozen dataclasses that derive from EpilogueStage",
     )
@@ -232,11 +234,20 @@ _READ: Mapping[str, Any] = {
 }
 
 
+def _name(cls: type) -> str | None:
+    """What a class is written as: by its name if it is in the table, an epilogue stage from outside with its module."""
+    if CLASSES.get(cls.__name__) is cls:
+        return cls.__name__
+    return f"{cls.__module__}.{cls.__qualname__}" if issubclass(cls, EpilogueStage) else None
+
+
 def _class(name: str) -> type | None:
-    """A class of the table, or an epilogue stage that some imported module defines."""
+    """A class of the table, or the newest epilogue stage of that module and name."""
     if name in CLASSES:
         return CLASSES[name]
-    return next((cls for cls in _subclasses(EpilogueStage) if cls.__name__ == name), None)
+    stages = [cls for cls in _subclasses(EpilogueStage) if _name(cls) == name]
+    # Python lists the subclasses of a class in the order of their definitions.
+    return stages[-1] if stages else None
 
 
 def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import ModuleType
 from typing import ClassVar
 
 import numpy as np
@@ -101,6 +103,73 @@ def test_a_users_own_device_and_stage_travel_with_the_plan():
     assert back == plan
     assert back.device.sms == 3
     assert back.epilogue == (Halve(2),)
+
+
+STAGE = """
+from dataclasses import dataclass
+from ladder.scheduler import EpilogueStage
+
+@dataclass(frozen=True)
+class Halve(EpilogueStage):
+    times: int = 1
+{more}
+"""
+
+
+def defined_in(module: str, more: str = "") -> type[EpilogueStage]:
+    """The stage of a cell of a notebook, or of a page, that is called ``module``."""
+    names: dict[str, object] = {"__name__": module}
+    exec(STAGE.format(more=more), names)
+    return names["Halve"]  # type: ignore[return-value]
+
+
+@pytest.fixture
+def cell(monkeypatch) -> str:
+    monkeypatch.setitem(sys.modules, "cell", ModuleType("cell"))
+    return "cell"
+
+
+def test_stages_of_the_same_name_in_two_modules_are_told_apart(cell):
+    other = defined_in(cell)
+    plan = a_plan().with_(epilogue=(Halve(2), other(3)))
+    text = plan.to_json()
+    assert f'"{Halve.__module__}.Halve"' in text
+    assert '"cell.Halve"' in text
+    back = Plan.from_json(text)
+    assert back == plan
+    assert [type(stage) for stage in back.epilogue] == [Halve, other]
+
+
+def test_a_stage_that_is_defined_again_works_and_the_newest_is_read(cell):
+    older = defined_in(cell)
+    before = a_plan().with_(epilogue=(older(2),))
+    newer = defined_in(cell, "    colour: str = 'red'")
+    after = a_plan().with_(epilogue=(newer(2),))
+    assert Plan.from_json(after.to_json()) == after
+    # a plan from before the cell ran again can still be written; it is read as what the cell says now
+    assert Plan.from_json(before.to_json()) == after
+
+
+def test_a_stage_may_be_defined_inside_a_function():
+    @dataclass(frozen=True)
+    class Inner(EpilogueStage):
+        name: ClassVar[str] = "inner"
+
+    plan = a_plan().with_(epilogue=(Inner(),))
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_stages_of_the_package_go_by_their_bare_names():
+    text = a_plan(weight="nvfp4", bias=True).to_json()
+    assert '{"$":"GlobalScale"}' in text
+    assert '{"$":"AddBias"}' in text
+
+
+def test_an_unknown_stage_says_what_to_import():
+    text = a_plan(bias=True).to_json().replace('"AddBias"', '"shop.AddBias"')
+    with pytest.raises(PlanError, match=r"unknown tag 'shop.AddBias'") as caught:
+        Plan.from_json(text)
+    assert "import the module" in caught.value.hint
 
 
 @pytest.mark.parametrize(
