@@ -132,12 +132,14 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     }
     if not like.device.has("wgmma") or any(fixed.get(k, v) != v for k, v in wanted.items()):
         return
-    for warps_n, token_tiles in WARPGROUP_SHAPES:
-        for warps_k in WARPGROUP_WARPS_K:
-            tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
-            for depth in WARPGROUP_DEPTHS:
-                depth = fixed.get("depth", depth)
-                yield replace(like, **wanted, tiling=tiling, depth=depth)
+    arranged = (
+        ("ring", Tiling(warps_k, warps_n, 1, 1, token_tiles), depth)
+        for warps_n, token_tiles in WARPGROUP_SHAPES
+        for warps_k in WARPGROUP_WARPS_K
+        for depth in WARPGROUP_DEPTHS
+    )
+    for _, tiling, depth in dict.fromkeys(_with_fixed(entry, fixed) for entry in arranged):
+        yield replace(like, **wanted, tiling=tiling, depth=depth)
 
 
 def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:

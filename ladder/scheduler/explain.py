@@ -133,6 +133,15 @@ def _arrangement_lines(plan: Plan) -> list[str]:
         lines.append(
             "an SM has room for a CTA of the next launch, whose loads can start before this one ends"
         )
+    if plan.compute == "wgmma":
+        lines.append(
+            f"four warps multiply 64 channels by all {plan.tiling.tokens} tokens at once:"
+            " activations stay in shared memory"
+        )
+    if plan.lookahead:
+        lines.append(
+            "a block's first fragments are made beside the last products of the block before, for a slot"
+        )
     if plan.zero == "register":
         lines.append(
             "zeros come off the weights by one exact fma a register: no product is spent on activation sums"

@@ -11,24 +11,20 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ladder.decode.program import Affine
 from ladder.errors import PlanError
 from ladder.graph.matmul import MatMul
+from ladder.scheduler.assemble import stages_of
 from ladder.scheduler.packing import TILE_ROWS, Packing
 from ladder.scheduler.stage import (
     AddBias,
-    Decode,
     EpilogueStage,
     GlobalScale,
-    GroupScale,
     LoadRing,
-    Multiply,
     Reduce,
     Stage,
-    Store,
 )
 from ladder.scheduler.zero import register_shifts, shifted
 from ladder.ttile import Device
@@ -39,9 +35,6 @@ if TYPE_CHECKING:
 
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
-
-#: bytes after which the 128-byte swizzle of a wgmma operand repeats
-SWIZZLE_BYTES = 1024
 
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
@@ -216,51 +209,7 @@ class Plan:
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """The stages in the order in which a block of K meets them."""
-        tiling, packing = self.tiling, self.packing
-        block, program = packing.geometry.block_k, packing.program
-        groups = packing.geometry.groups_per_block
-        tile = tiling.row_tiles * tiling.token_tiles * 4
-
-        def metadata(dtype: np.dtype[Any] | None) -> int:
-            if dtype is None or not self.has_groups:
-                return 0
-            return tiling.tile_rows * groups * TILE_ROWS * dtype.itemsize
-
-        ring = LoadRing(
-            rings=tiling.warps_k,
-            slots=self.depth,
-            warps=tiling.ring_warps,
-            weight_bytes=tiling.tile_rows * self.atoms_per_block * 4 * packing.atom_words,
-            activation_bytes=self.rows_loaded * block * 2,
-            scale_bytes=metadata(packing.scale_dtype),
-            zero_bytes=metadata(packing.zero_dtype),
-            access=self.access,
-            align=SWIZZLE_BYTES if self.compute == "wgmma" else 128,
-        )
-        decode = Decode(
-            program=program,
-            placement=self.convert,
-            atoms=tiling.row_tiles * self.atoms_per_block,
-            scratch_bytes=(
-                tiling.warps_k * tiling.channels * block * 2 if self.convert == "shared" else 0
-            ),
-            row_tiles=tiling.row_tiles,
-        )
-        return (
-            ring,
-            decode,
-            Multiply(
-                instruction=self.instruction,
-                row_tiles=tiling.row_tiles,
-                token_tiles=tiling.token_tiles,
-                classes=program.classes,
-                sums=len(self.sum_sets),
-            ),
-            GroupScale(accumulators=tile, per_block=self.flushes_per_block),
-            Reduce(slices=tiling.warps_k, tile_bytes=tiling.channels * tiling.tokens * 4),
-            *self.epilogue,
-            Store(out=self.op.out.name),
-        )
+        return stages_of(self)
 
     @property
     def load_ring(self) -> LoadRing:
@@ -318,10 +267,15 @@ class Plan:
     @property
     def brief(self) -> str:
         """The decisions in one line, without operator and device."""
-        zeros = f" zeros by {self.zero}," if self.has_zeros else ""
+        walk = (
+            (f" zeros by {self.zero},", self.has_zeros),
+            (f" {self.compute} products,", self.compute != "mma"),
+            (" lookahead,", self.lookahead),
+        )
         return (
-            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},{zeros}"
-            f"{' lookahead,' if self.lookahead else ''} {self.access} activations, {self.launch} launch"
+            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},"
+            f"{''.join(words for words, holds in walk if holds)}"
+            f" {self.access} activations, {self.launch} launch"
         )
 
     @property

@@ -9,6 +9,9 @@ from ladder.scheduler.steps import load_steps, pack_steps, store_steps
 #: where zero points are taken off, for people
 ZERO_PLACES = {"sums": "sums of activations", "register": "one fma a register"}
 
+#: who multiplies, for people
+PRODUCTS = {"mma": "each warp by itself", "wgmma": "four warps together, all tokens at once"}
+
 
 def table(plan: Plan) -> str:
     """The whole plan as text; equal plans give equal text."""
@@ -30,6 +33,7 @@ def head(plan: Plan) -> list[str]:
         f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots",
         f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}",
         *([f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"] if plan.has_zeros else []),
+        f"  compute  {plan.compute}: {PRODUCTS.get(plan.compute, 'not offered')}",
         *(
             ["  walk     the next block's first fragments beside the last products"]
             * plan.lookahead

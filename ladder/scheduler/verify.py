@@ -12,7 +12,15 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from ladder.errors import PlanError
-from ladder.scheduler.plan import ACCESSES, LAUNCHES, PLACEMENTS, ZEROS, Plan, default_epilogue
+from ladder.scheduler.plan import (
+    ACCESSES,
+    COMPUTES,
+    LAUNCHES,
+    PLACEMENTS,
+    ZEROS,
+    Plan,
+    default_epilogue,
+)
 from ladder.scheduler.stage import EpilogueStage
 from ladder.scheduler.zero import register_shifts
 
@@ -37,6 +45,12 @@ VECTOR_ELEMENTS = 8
 #: what every plan needs of a device besides its product instruction
 FEATURES = ("cp.async", "ldmatrix")
 
+#: what to do where the device lacks the product instruction
+INSTEAD = {
+    "mma": "choose another activation type",
+    "wgmma": 'compute="mma", or other token_tiles where the device has wgmma',
+}
+
 
 class Problem(NamedTuple):
     """One broken rule: what was found, and what to do about it."""
@@ -59,12 +73,13 @@ def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
 
 
 def decisions_are_known(plan: Plan) -> Iterator[Problem]:
-    """Family, placement, access and launch are among those offered."""
+    """Family, placement, zeros, access, product and launch are among those offered."""
     for name, value, offered in (
         ("family", plan.family, FAMILIES),
         ("convert", plan.convert, PLACEMENTS),
         ("zero", plan.zero, ZEROS),
         ("access", plan.access, ACCESSES),
+        ("compute", plan.compute, COMPUTES),
         ("launch", plan.launch, LAUNCHES),
     ):
         if value not in offered:
@@ -91,10 +106,9 @@ def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
 
 def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
     """The device has the product instruction and the features that the stages use."""
-    device = plan.device
-    name = f"mma.m16n8k16.{plan.op.activation.name}"
+    device, name = plan.device, plan.instruction
     if name not in {instruction.name for instruction in device.instruction_set}:
-        yield Problem(f"{device.name} has no instruction {name}", "choose another activation type")
+        yield Problem(f"{device.name} has no instruction {name}", INSTEAD[plan.compute])
     wanted = [*FEATURES, *(["pdl"] if plan.launch == "pdl" else [])]
     wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.packing.program.ops if op.kind == "cvt"})
     for feature in wanted:

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from math import prod
+
+import pytest
+
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Tiling, choose_packing
-from ladder.scheduler.candidates import arrangements, default_access, enumerate_plans
+from ladder.scheduler.candidates import (
+    WARPGROUP_DEPTHS,
+    WARPGROUP_SHAPES,
+    WARPGROUP_WARPS_K,
+    arrangements,
+    default_access,
+    enumerate_plans,
+)
 
 H200 = devices["h200"]
 OP = matmul(None, 1024, 1024, activation="float16", weight=types["int4"].grouped(128))
@@ -27,19 +38,72 @@ def test_arrangements_are_distinct():
 
 def test_every_arrangement_is_legal_or_rejected_with_a_reason():
     found = enumerate_plans(OP, H200, PACKING, (0, 8), {"zero": "sums"})
-    assert len(found.legal) + len(found.rejected) == len(list(arrangements((0, 8))))
+    arranged = list(arrangements((0, 8)))
+    # rings that are deep enough are tried with lookahead, too; warpgroups walk with lookahead only
+    ahead = [depth for family, _, depth in arranged if family == "ring" and depth >= 3]
+    shapes = WARPGROUP_SHAPES, WARPGROUP_WARPS_K, WARPGROUP_DEPTHS
+    warpgroups = prod(len(table) for table in shapes)
+    assert len(found.legal) + len(found.rejected) == len(arranged) + len(ahead) + warpgroups
+    assert len({plan.brief for plan in found.legal}) == len(found.legal)
     assert found.rejected
     assert all(r.reason and r.plan for r in found.rejected)
     assert str(found.rejected[0]) == f"{found.rejected[0].plan}: {found.rejected[0].reason}"
     assert all(not plan.check() for plan in found.legal)
 
 
-def test_fixed_tiling_is_tried_once_a_family_and_depth():
-    tiling = Tiling(4, 1, 1, 1, 1)
-    found = enumerate_plans(
-        OP, H200, PACKING, (0, 8), {"tiling": tiling, "depth": 3, "zero": "sums"}
-    )
-    assert [p.family for p in found.legal] == ["skinny", "ring"]
+def tried(device, **fixed) -> tuple[list[tuple[str, str, bool]], list[str]]:
+    """(family, product, lookahead) of the legal plans, and the refused ones in words."""
+    packing = choose_packing(OP, device.features)
+    found = enumerate_plans(OP, device, packing, (0, 8), fixed)
+    return [(p.family, p.compute, p.lookahead) for p in found.legal], [
+        refused.plan for refused in found.rejected
+    ]
+
+
+def test_fixed_tiling_is_tried_once_a_family_product_and_walk():
+    fixed = {"depth": 3, "zero": "register"}
+    legal, refused = tried(H200, tiling=Tiling(2, 1, 1, 1, 2), **fixed)
+    assert legal == [("skinny", "mma", False), ("ring", "mma", False), ("ring", "mma", True)]
+    assert len(refused) == 1 and "wgmma products" in refused[0]
+    legal, refused = tried(H200, tiling=Tiling(2, 4, 1, 1, 2), **fixed)
+    assert legal == [("ring", "mma", False), ("ring", "mma", True), ("ring", "wgmma", True)]
+    assert len(refused) == 1 and refused[0].startswith("skinny")
+
+
+def test_fixed_product_is_kept():
+    assert {compute for _, compute, _ in tried(H200, compute="mma")[0]} == {"mma"}
+    assert set(tried(H200, compute="wgmma")[0]) == {("ring", "wgmma", True)}
+
+
+def test_lookahead_is_tried_where_warps_share_a_deep_ring_and_convert_in_registers():
+    legal = set(tried(H200, compute="mma")[0])
+    assert legal == {("skinny", "mma", False), ("ring", "mma", False), ("ring", "mma", True)}
+    assert not any(ahead for _, _, ahead in tried(H200, compute="mma", depth=2)[0])
+    assert not any(ahead for _, _, ahead in tried(H200, convert="shared")[0])
+    # a hand that asks for it gets it
+    assert all(ahead for _, _, ahead in tried(H200, lookahead=True)[0])
+
+
+@pytest.mark.parametrize(
+    "fixed", [{"family": "skinny"}, {"convert": "shared"}, {"lookahead": False}, {"compute": "mma"}]
+)
+def test_decisions_that_rule_warpgroups_out(fixed):
+    legal, refused = tried(H200, **fixed)
+    assert legal and not any(compute == "wgmma" for _, compute, _ in legal)
+    assert not any("wgmma" in plan for plan in refused)
+
+
+@pytest.mark.parametrize("name", ["a100", "rtx3090", "rtx4090", "orin"])
+def test_devices_without_wgmma_never_get_it(name):
+    legal, refused = tried(devices[name])
+    assert {compute for _, compute, _ in legal} == {"mma"}
+    assert not any("wgmma" in plan for plan in refused)  # not even tried
+    assert tried(devices[name], compute="wgmma")[0] == []
+
+
+def test_devices_with_wgmma_try_it():
+    for name in ("h100", "h200"):
+        assert ("ring", "wgmma", True) in tried(devices[name])[0]
 
 
 def test_both_places_of_zeros_are_tried_where_there_is_a_choice():

@@ -81,3 +81,14 @@ def test_zeros_tell_where_they_come_off():
     assert "activation sums, 1/2 more products" in section(
         explain(zero="sums", tiling=Tiling(8, 1, 1, 2, 1)), "choice"
     )
+
+
+def test_reasons_of_warpgroups_and_lookahead():
+    op = matmul(4096, 8192, 8192, activation="float16", weight=W4)
+    plan = schedule(op)
+    text = plan.explain()
+    assert f"four warps multiply 64 channels by all {plan.tiling.tokens} tokens at once" in text
+    assert "first fragments are made beside the last products" in text
+    text = plan.with_(compute="mma", lookahead=False).explain()
+    assert "four warps multiply" not in text
+    assert "first fragments" not in text

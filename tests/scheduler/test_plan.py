@@ -99,6 +99,45 @@ def test_with_changes_one_decision_and_checks():
         a_plan().with_(depth=0)
 
 
+def by_warpgroups() -> Plan:
+    plan = schedule(matmul(1024, 8192, 8192, activation="float16", weight=W4))
+    assert (plan.compute, plan.lookahead, plan.convert) == ("wgmma", True, "register")
+    return plan
+
+
+def test_converting_in_shared_memory_gives_up_warpgroups_and_lookahead():
+    tiling = Tiling(warps_k=1, warps_n=4, warps_m=1, row_tiles=1, token_tiles=8)
+    plan = by_warpgroups().with_(convert="shared", tiling=tiling)
+    assert (plan.compute, plan.lookahead, plan.convert) == ("mma", False, "shared")
+    assert plan.instruction == "mma.m16n8k16.float16"
+    # a copy of that one stays so
+    assert plan.with_(launch="pdl").compute == "mma"
+    # what is asked for by name is not given up, but refused
+    for decision, words in (
+        ({"lookahead": True}, "convert is in shared"),
+        ({"compute": "wgmma"}, "products of wgmma run ahead"),
+    ):
+        with pytest.raises(PlanError) as caught:
+            by_warpgroups().with_(convert="shared", tiling=tiling, **decision)
+        assert words in caught.value.what
+
+
+def test_other_decisions_keep_warpgroups_and_lookahead():
+    plan = by_warpgroups().with_(launch="pdl")
+    assert (plan.compute, plan.lookahead) == ("wgmma", True)
+    by_warps = plan.with_(compute="mma")
+    assert (by_warps.compute, by_warps.lookahead) == ("mma", True)
+
+
+def test_operands_of_warpgroups_start_where_the_swizzle_repeats():
+    plan = replace(by_warpgroups(), m_range=(1, 5))
+    assert plan.rows_loaded == plan.tiling.tokens  # the product reads all of them
+    ring = plan.load_ring
+    assert ring.align == 1024
+    sizes = (ring.weight_bytes, ring.activation_bytes, ring.scale_bytes, ring.zero_bytes)
+    assert ring.slot_bytes == sum(-(-size // 1024) * 1024 for size in sizes)
+
+
 def test_sizes_of_a_changed_plan_are_its_own():
     plan = a_plan()
     before = plan.shared_bytes, plan.registers, plan.stages

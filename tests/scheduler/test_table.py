@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from ladder.graph.matmul import matmul
 from ladder.registry import types
-from ladder.scheduler import Tiling, schedule
+from ladder.scheduler import Plan, Tiling, schedule
 
 INT4 = types["int4"]
 
@@ -54,9 +54,22 @@ def test_plan_set_prints_a_line_a_range(golden):
     golden("plans/set_int4_4096.txt", str(schedule(op)) + "\n")
 
 
+#: what a plan decides: its fields, less what it is a plan for; the epilogue has lines of its own
+DECISIONS = {f.name for f in fields(Plan)} - {"op", "device", "packing", "epilogue"}
+
+
 def test_every_decision_shows():
-    plan = plan_of("int4_g128_zero_m1", family="ring", tiling=Tiling(2, 2, 1, 1, 2), zero="sums")
-    for change in (
+    plan = plan_of(
+        "int4_g128_zero_m1",
+        family="ring",
+        tiling=Tiling(2, 2, 1, 1, 2),
+        depth=3,
+        zero="sums",
+        lookahead=False,
+        compute="mma",
+    )
+    changes = (
+        {"family": "skinny"},
         {"depth": 4},
         {"tiling": Tiling(4, 2, 1, 1, 2)},
         {"convert": "shared"},
@@ -64,8 +77,11 @@ def test_every_decision_shows():
         {"zero": "register"},
         {"launch": "pdl"},
         {"lookahead": True},
+        {"compute": "wgmma"},
         {"m_range": (0, 8)},
-    ):
+    )
+    assert {name for change in changes for name in change} == DECISIONS
+    for change in changes:
         assert str(replace(plan, **change)) != str(plan), change
         if "m_range" not in change:
             assert replace(plan, **change).brief != plan.brief

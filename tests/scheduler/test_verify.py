@@ -37,6 +37,7 @@ def a_plan(m=1, n=512, k=1024, weight=W4, **decisions) -> Plan:
         ({"zero": "nowhere"}, "zero = 'nowhere' is not offered"),
         ({"access": "fast"}, "access = 'fast' is not offered"),
         ({"launch": "later"}, "launch = 'later' is not offered"),
+        ({"compute": "fma"}, "compute = 'fma' is not offered"),
         ({"depth": 1}, "a ring of 1 slots cannot load ahead"),
         ({"family": "ring", "tiling": Tiling(8, 4, 2, 1, 1)}, "2048 threads > 1024 of a block"),
         ({"family": "skinny", "tiling": Tiling(4, 2, 1, 1, 1)}, "skinny rings belong to one warp"),
@@ -82,6 +83,96 @@ def test_lookahead_needs_three_slots_and_registers():
     assert check(plan) == ()
     assert "2 are too few" in check(replace(plan, depth=2))[0]
     assert "convert is in shared" in check(replace(plan, convert="shared"))[0]
+
+
+def test_lookahead_needs_a_block_for_each_slice():
+    plan = a_plan(k=512, depth=3, lookahead=True, tiling=Tiling(4, 1, 1, 1, 1))
+    assert plan.packing.geometry.blocks == 4
+    assert check(plan) == ()
+    more = replace(plan, tiling=Tiling(8, 1, 1, 1, 1))
+    assert "a first block in each of 8 K slices, there are 4" in check(more)[0]
+    assert check(replace(more, lookahead=False)) == ()
+
+
+def by_warpgroups(weight=W4, **decisions) -> Plan:
+    fixed = {"family": "ring", "compute": "wgmma", "lookahead": True, "zero": "register"}
+    tiling = Tiling(1, 4, 1, 1, 8)
+    return a_plan(
+        m=64,
+        weight=weight,
+        **{**fixed, "tiling": tiling, "depth": 3, "access": "vector", **decisions},
+    )
+
+
+def test_warpgroups_of_every_size_are_legal():
+    for tiling in (Tiling(1, 4, 1, 1, 2), Tiling(2, 4, 1, 1, 4), Tiling(1, 8, 1, 1, 16)):
+        assert check(by_warpgroups(tiling=tiling)) == ()
+    plan = by_warpgroups(access="scalar", launch="pdl")
+    assert check(plan) == ()
+    assert plan.instruction == "wgmma.m64n64k16.float16.rs"
+
+
+@pytest.mark.parametrize(
+    "tiling, words",
+    [
+        (Tiling(1, 2, 1, 1, 8), "not n2 m1 with 1"),
+        (Tiling(1, 6, 1, 1, 8), "not n6 m1 with 1"),
+        (Tiling(1, 4, 2, 1, 8), "not n4 m2 with 1"),
+        (Tiling(1, 4, 1, 2, 8), "not n4 m1 with 2"),
+    ],
+)
+def test_a_warpgroup_is_four_warps_along_the_channels(tiling, words):
+    plan = by_warpgroups(tiling=tiling)
+    assert f"a warpgroup is four warps along n with one row tile each, {words}" in check(plan)[0]
+    assert check(replace(plan, compute="mma")) == ()
+
+
+def test_wgmma_takes_the_tokens_that_the_device_has_it_for():
+    (found,) = check(by_warpgroups(tiling=Tiling(1, 4, 1, 1, 3)))
+    assert found == (
+        "h200 has no instruction wgmma.m64n24k16.float16.rs"
+        ' (compute="mma", or other token_tiles where the device has wgmma)'
+    )
+    most = check(by_warpgroups(tiling=Tiling(1, 4, 1, 1, 33)))
+    assert any("wgmma takes at most 256 tokens, not 264" in text for text in most)
+
+
+def test_wgmma_keeps_one_set_of_accumulators():
+    plan = by_warpgroups(zero="sums")
+    assert check(plan)[0] == (
+        "wgmma keeps one set of accumulators, not 1 classes and 1 activation sums"
+        ' (zero="register", or compute="mma")'
+    )
+    assert check(replace(plan, compute="mma")) == ()
+    split = replace(plan.packing.program, affine=plan.packing.program.affine * 2)
+    split = replace(split, step_class=(0, 1) * (split.steps // 2))
+    assert split.classes == 2
+    plan = replace(plan, packing=replace(plan.packing, program=split))
+    assert any("not 2 classes" in text for text in check(plan))
+
+
+def test_wgmma_reads_tiles_of_64_k():
+    # no type of the catalogue has such short blocks, so cut K by hand
+    plan = by_warpgroups()
+    packing = replace(plan.packing)
+    vars(packing)["geometry"] = replace(packing.geometry, block_k=32)
+    found = check(replace(plan, packing=packing))
+    assert any("lie in tiles of 64 k, a block has 32" in text for text in found)
+
+
+def test_wgmma_walks_with_lookahead_and_converts_in_registers():
+    plan = by_warpgroups()
+    assert check(replace(plan, lookahead=False)) == (
+        "products of wgmma run ahead of the ring barrier (lookahead=True)",
+    )
+    assert "2 are too few" in check(replace(plan, depth=2))[0]
+    assert "convert is in shared" in check(replace(plan, convert="shared"))[0]
+
+
+@pytest.mark.parametrize("name", ["a100", "rtx3090", "rtx4090", "orin"])
+def test_wgmma_is_refused_where_the_device_lacks_it(name):
+    found = check(by_warpgroups(device=devices[name]))
+    assert f"{name} has no instruction wgmma.m64n64k16.float16.rs" in found[0]
 
 
 def test_packing_of_another_operator_or_type():

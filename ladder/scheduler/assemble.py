@@ -1,0 +1,85 @@
+"""From a plan's decisions to the stages that its kernel is assembled from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.stage import (
+    Decode,
+    GroupScale,
+    LoadRing,
+    Multiply,
+    Reduce,
+    Stage,
+    Store,
+)
+
+if TYPE_CHECKING:
+    from ladder.scheduler.plan import Plan
+
+#: alignment of the operands of a slot, in bytes, by product instruction: the 128-byte swizzle of wgmma repeats every 1024
+ALIGN = {"mma": 128, "wgmma": 1024}
+
+#: bytes of a compute value: activations, and weights decoded to shared memory
+VALUE_BYTES = 2
+
+
+def stages_of(plan: Plan) -> tuple[Stage, ...]:
+    """The stages of a plan, in the order in which a block of K meets them."""
+    tiling, program = plan.tiling, plan.packing.program
+    return (
+        _load_ring(plan),
+        _decode(plan),
+        Multiply(
+            instruction=plan.instruction,
+            row_tiles=tiling.row_tiles,
+            token_tiles=tiling.token_tiles,
+            classes=program.classes,
+            sums=len(plan.sum_sets),
+        ),
+        GroupScale(
+            accumulators=tiling.row_tiles * tiling.token_tiles * 4,
+            per_block=plan.flushes_per_block,
+        ),
+        Reduce(slices=tiling.warps_k, tile_bytes=tiling.channels * tiling.tokens * 4),
+        *plan.epilogue,
+        Store(out=plan.op.out.name),
+    )
+
+
+def _load_ring(plan: Plan) -> LoadRing:
+    tiling, packing = plan.tiling, plan.packing
+    return LoadRing(
+        rings=tiling.warps_k,
+        slots=plan.depth,
+        warps=tiling.ring_warps,
+        weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
+        activation_bytes=plan.rows_loaded * packing.geometry.block_k * VALUE_BYTES,
+        scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
+        zero_bytes=_metadata_bytes(plan, packing.zero_dtype),
+        access=plan.access,
+        align=ALIGN.get(plan.compute, ALIGN["mma"]),
+    )
+
+
+def _metadata_bytes(plan: Plan, dtype: np.dtype[Any] | None) -> int:
+    """Bytes of a slot's scales or zeros; none where one group spans all of K and they are read once."""
+    if dtype is None or not plan.has_groups:
+        return 0
+    groups = plan.packing.geometry.groups_per_block
+    return plan.tiling.tile_rows * groups * TILE_ROWS * dtype.itemsize
+
+
+def _decode(plan: Plan) -> Decode:
+    tiling, packing = plan.tiling, plan.packing
+    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * VALUE_BYTES
+    return Decode(
+        program=packing.program,
+        placement=plan.convert,
+        atoms=tiling.row_tiles * plan.atoms_per_block,
+        scratch_bytes=scratch if plan.convert == "shared" else 0,
+        row_tiles=tiling.row_tiles,
+    )
