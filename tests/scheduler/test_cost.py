@@ -9,7 +9,17 @@ import pytest
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, Tiling, choose_packing, default_epilogue, estimate
-from ladder.scheduler.cost import OVERLAP, Bound, work
+from ladder.scheduler.cost import (
+    BLOCK_ALU,
+    BLOCK_OTHER,
+    LOOKAHEAD_SLOTS,
+    OVERLAP,
+    SCHEDULERS,
+    STEP_OVERHEAD,
+    WARPGROUP_LATENCY,
+    Bound,
+    work,
+)
 
 H200 = devices["h200"]
 W4 = types["int4"].grouped(128, zero="integer")
@@ -79,8 +89,60 @@ def test_littles_law_asks_for_bytes_in_flight():
 def test_lookahead_trades_a_slot_in_flight_for_a_shorter_chain():
     plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1), depth=4)
     plain, ahead = estimate(plan), estimate(replace(plan, lookahead=True))
-    assert ahead.in_flight * 2.5 == pytest.approx(plain.in_flight * 1.5)
+    # of the 3 slots that fill half a one is late; lookahead keeps most of another from being on its way
+    assert 0 < LOOKAHEAD_SLOTS <= 1
+    assert ahead.in_flight / plain.in_flight == pytest.approx(
+        (2.5 - LOOKAHEAD_SLOTS) / 2.5, rel=1e-4
+    )
     assert bound(ahead, "a warp's chain").us < bound(plain, "a warp's chain").us
+
+
+def by_warpgroups(warps_n: int = 8, token_tiles: int = 16) -> Plan:
+    tiling = Tiling(1, warps_n, 1, 1, token_tiles)
+    return a_plan(tiling=tiling, compute="wgmma", lookahead=True, zero="register", depth=4)
+
+
+def test_products_of_a_warpgroup_are_counted_whole():
+    plan = by_warpgroups()
+    # 64 channels x all tokens x 16 k each: two of them a k16 step for 128 channels, whatever the tokens
+    assert work(plan).products == 2 * 8192 / 16
+    assert work(by_warpgroups(token_tiles=32)).products == 2 * 8192 / 16
+    assert work(by_warpgroups(warps_n=4)).products == 8192 / 16
+    amount = bound(estimate(plan, m=4096), "P tensor").amount
+    by_warps = replace(plan, compute="mma", tiling=LARGE)
+    assert amount == bound(estimate(by_warps, m=4096), "P tensor").amount
+
+
+@pytest.mark.parametrize("token_tiles, tera", [(2, 468), (4, 800), (8, 872), (16, 903), (32, 924)])
+def test_rate_of_a_warpgroup_grows_with_its_tokens(token_tiles, tera):
+    ceiling = bound(estimate(by_warpgroups(4, token_tiles), m=512), "P tensor")
+    assert ceiling.per_us == pytest.approx(tera * 1e6 / 132)
+
+
+def test_four_warps_issue_one_product_of_a_warpgroup_and_read_no_fragments():
+    plan = by_warpgroups()
+    counted, steps, blocks, warps = work(plan), 8192 // 16, 8192 // 128, 8
+    overhead = steps * warps * STEP_OVERHEAD * 32 + blocks * warps * 32 * BLOCK_OTHER
+    other = counted.alu + counted.fma + counted.lsu + overhead
+    assert counted.issue - other == pytest.approx(counted.products * 4 * 32)
+    assert counted.alu > blocks * warps * 32 * BLOCK_ALU
+    by_warps = work(replace(plan, compute="mma"))
+    # ldmatrix.x4: two token tiles of a k16 step, 32 lanes, in each of the 8 warps
+    assert by_warps.lsu - counted.lsu == steps * 8 * 16 / 2 * 32
+    # the tensor core reads 16 k of every token for each product instead
+    assert by_warps.shared_bytes - counted.shared_bytes == (
+        steps * 8 * 16 / 2 * 32 * 16 - counted.products * 128 * 16 * 2
+    )
+
+
+def test_chain_of_a_warpgroup_is_one_wait_a_block():
+    plan = by_warpgroups()
+    cost = estimate(plan, m=128)
+    busy = sum(b.us for b in cost.bounds[:4]) / (8 / SCHEDULERS)  # one CTA of 8 warps on an SM
+    chain = bound(cost, "a warp's chain")
+    assert cost.ctas <= H200.sms
+    waits = 8192 // 128 * WARPGROUP_LATENCY
+    assert chain.amount == pytest.approx(waits + busy * H200.clock_hz / 1e6)
 
 
 def test_weights_are_read_again_where_l2_cannot_keep_them():

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ladder.errors import DeviceError, LosslessError, ScheduleError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, PlanSet, Tiling, check, choose_packing, rank, schedule
 from ladder.scheduler.search import ROOM
+from ladder.ttype import (
+    ComputeType,
+    MayOverflow,
+    TType,
+    compute_type,
+    losslessness,
+    weight_type,
+)
 
 INT4 = types["int4"]
 W4 = INT4.grouped(128, zero="integer")
@@ -54,9 +65,30 @@ def test_more_tokens_get_the_ring(m):
 
 @pytest.mark.parametrize("m", [1024, 4096])
 def test_many_tokens_get_the_largest_tile_with_eight_warps(m):
-    tiling = plan_for(m, 8192, 8192).tiling
+    plan = plan_for(m, 8192, 8192)
+    tiling = plan.tiling
+    assert (plan.family, plan.compute, plan.lookahead) == ("ring", "wgmma", True)
     assert (tiling.channels, tiling.tokens, tiling.threads) == (128, 128, 256)
-    assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (4, 2, 2, 8)
+    # two warpgroups, each of 64 channels and all tokens
+    assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (8, 1, 1, 16)
+    assert plan.zero == "register"  # warpgroups have no product to spare for activation sums
+
+
+@pytest.mark.parametrize("m", [1024, 4096])
+@pytest.mark.parametrize("fixed", [{"compute": "mma"}, {"device": "a100"}])
+def test_without_warpgroups_many_tokens_get_as_large_a_tile_by_warps(m, fixed):
+    plan = plan_for(m, 8192, 8192, **fixed)
+    tiling = plan.tiling
+    assert (plan.family, plan.compute, plan.lookahead) == ("ring", "mma", True)
+    # as many outputs as 128 x 128, but no two warps decode the same weights
+    assert (tiling.channels, tiling.tokens, tiling.threads) == (256, 64, 256)
+    assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (8, 1, 2, 8)
+
+
+def test_single_tokens_stay_with_mma_and_a_warps_own_ring():
+    for m in (1, 8):
+        plan = plan_for(m, 8192, 8192)
+        assert (plan.family, plan.compute, plan.lookahead) == ("skinny", "mma", False)
 
 
 def test_small_matrices_get_smaller_tiles_to_fill_the_machine():
@@ -124,7 +156,43 @@ def test_rank_orders_by_time_and_keeps_reasons():
     assert times == sorted(times)
     assert ranking.ranked[0][1].us <= times[0] * (1 + ROOM)
     assert ranking.rejected
-    assert all("shared" in r.reason or "registers" in r.reason for r in ranking.rejected)
+    # what is tried breaks limits of memory, or the rules of warpgroups; never rules that the tables could know
+    limits = re.compile(r"shared \d+ B >|about \d+ registers|wgmma keeps one set of accumulators")
+    for refused in ranking.rejected:
+        assert all(limits.match(why) for why in refused.reason.split("; ")), refused
+    ours = [r for r in ranking.rejected if "wgmma keeps one set" in r.reason]
+    assert ours and all("wgmma products" in r.plan and "zeros by sums" in r.plan for r in ours)
+
+
+#: types of weights that the catalogue ships: elements (no scale) and groups of them
+WEIGHTS = tuple(name for name, found in types.items() if not isinstance(found, ComputeType))
+EXTENT = st.one_of(
+    st.integers(1, 300),
+    st.integers(1, 200_000),
+    st.integers(0, 16).map(lambda power: 1 << power),
+)
+
+
+@given(
+    device=st.sampled_from(sorted(devices)),
+    name=st.sampled_from(WEIGHTS),
+    group=st.sampled_from([None, "channel", "tensor", 1, 32, 48, 128, 500, (5, 64)]),
+    m=st.one_of(st.none(), EXTENT),
+    n=EXTENT,
+    k=EXTENT,
+    activation=st.sampled_from(["float16", "bfloat16"]),
+)
+def test_some_plan_for_every_device_type_and_shape(device, name, group, m, n, k, activation):
+    weight = types[name]
+    if group is not None and isinstance(weight, TType):
+        weight = weight.grouped(group)
+    if isinstance(losslessness(weight_type(weight), compute_type(activation)), MayOverflow):
+        activation = "bfloat16"  # holds every element of the catalogue
+    found = schedule(matmul(m, n, k, activation=activation, weight=weight), device)
+    for plan in found.plans if isinstance(found, PlanSet) else (found,):
+        assert check(plan) == ()
+        assert plan.cost().us > 0
+        assert plan.compute == "mma" or plan.device.has("wgmma")
 
 
 @pytest.mark.parametrize("placement", ["offline", "global", "source", "moon"])
