@@ -19,7 +19,7 @@ x = rng.normal(size=(M, K)).astype(np.float16)
 exact = op.reference(x, q)
 
 for placement in ("register", "shared"):
-    plan = chosen.with_(convert=placement)
+    plan = ladder.schedule(op, device="a100", placement=placement)
     error = np.linalg.norm(plan.run(x, q) - exact) / np.linalg.norm(exact)
     print(f"\nconvert in {placement}: {plan.shared_bytes} B of shared memory, error {error:.1e}")
     print(plan)
