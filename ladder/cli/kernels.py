@@ -139,6 +139,7 @@ def run(
     on: On = Where.auto,
     seed: Seed = 0,
     *,
+    emulate: Annotated[bool, typer.Option("--emulate", help="the same as --on emulator")] = False,
     json: Json = False,
 ) -> None:
     """Run a compiled kernel on random operands, and print its error against float64."""
@@ -148,7 +149,7 @@ def run(
     kernel = load(folder)
     with screen.working("making operands"):
         problem = Problem.random(kernel, m, seed)
-    place = place_for(kernel, on)
+    place = place_for(kernel, Where.emulator if emulate else on)
     start = time.perf_counter()
     with screen.working(f"running on {place}"):
         y = _compute(kernel, problem, place)

@@ -35,6 +35,8 @@ FAMILIES: dict[str, tuple[dict[str, str], tuple[int, int, int]]] = {
 }
 #: (m, n, k) with several revolutions of each ring, for dropping instructions
 DEEP = {"skinny": (3, 32, 6144), "ring": (40, 64, 4096), "warpgroup": (16, 64, 4096)}
+#: columns of a group there; with one scale a channel no block ends with a flush, and other waits are needed
+GROUPS = {"skinny": (128,), "ring": (128,), "warpgroup": (128, 4096)}
 ACTIVATIONS = ("float16", "bfloat16")
 
 
@@ -47,44 +49,57 @@ class Problem:
     values: dict[str, Any]
     reference: npt.NDArray[Any]
     exact: npt.NDArray[np.float64]
-    kernel: Any = field(default=None)
 
     @classmethod
     def of(
         cls, weight: Any, activation: str, decisions: dict[str, str], shape: Sequence[int]
     ) -> Problem:
         """Schedule, lower, and draw operands."""
-        from ladder.codegen.lower import lower
         from ladder.graph import matmul
         from ladder.scheduler import schedule
-        from ladder.ttype import quantize
 
         m, n, k = shape
         op = matmul(m, n, k, activation=activation, weight=weight)
-        plan = schedule(op, "h200", **decisions)
+        return cls.planned(schedule(op, "h200", **decisions), m)
+
+    @classmethod
+    def planned(cls, plan: Any, m: int) -> Problem:
+        """Lower a plan, and draw operands of m tokens."""
+        from ladder.codegen.lower import lower
+        from ladder.ttype import quantize
+
+        op = plan.op
         rng = np.random.default_rng(0)
-        weights = quantize(rng.standard_normal((n, k)), op.weight)
-        x = rng.standard_normal((m, k)).astype(op.activation.dtype)
-        strides = {"m": m, "x_stride_m": k, "x_stride_k": 1, "y_stride_m": n}
+        weights = quantize(rng.standard_normal((op.n, op.k)), op.weight)
+        x = rng.standard_normal((m, op.k)).astype(op.activation.dtype)
+        bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
         values = {
             "x": x,
-            "y": np.zeros((m, n), op.out.dtype),
-            **strides,
+            "y": np.zeros((m, op.n), op.out.dtype),
+            "m": m,
+            "x_stride_m": op.k,
+            "x_stride_k": 1,
+            "y_stride_m": op.n,
+            **({} if bias is None else {"bias": bias}),
             **plan.packing.pack(weights),
         }
-        reference = plan.run(x, weights)
-        return cls(plan, lower(plan), values, reference, op.reference(x, weights))  # type: ignore[arg-type]
+        reference, exact = plan.run(x, weights, bias), op.reference(x, weights, bias)
+        return cls(plan, lower(plan), values, reference, exact)
 
-    def run(self, listing: Any, schedule: str, seed: int) -> tuple[npt.NDArray[Any], int]:
-        """Run a listing of this kernel; returns the output and how often a dropped instruction was reached."""
-        y = np.full_like(self.values["y"], np.nan)
+    def arguments(self, y: npt.NDArray[Any]) -> dict[str, Any]:
+        """Arguments of the kernel by name, flat; results go to ``y``."""
         given = {**self.values, "y": y}
-        arguments = {
+        return {
             p.name: np.ascontiguousarray(given[p.role]).reshape(-1)
             if p.kind == "buffer"
             else given[p.role]
             for p in self.lowered.parameters
         }
+
+    def run(self, listing: Any, schedule: str, seed: int) -> tuple[npt.NDArray[Any], int]:
+        """Run a listing of this kernel; returns the output and how often a dropped instruction was reached."""
+        y = np.full_like(self.values["y"], np.nan)
+        arguments = self.arguments(y)
         launch = self.lowered.launch
         report = run(
             listing, arguments, launch.grid_for(len(y)), launch.block, schedule=schedule, seed=seed
@@ -162,22 +177,26 @@ class Case:
 
 
 def drop(family: str) -> Iterator[Dropped]:
-    """Drop each synchronisation and copy from a kernel of a family."""
+    """Drop each synchronisation and copy from kernels of a family."""
     from ladder.registry import types
 
-    decisions = FAMILIES[family][0]
-    problem = Problem.of(types["int4"].grouped(128), "float16", decisions, DEEP[family])
-    for mutant in mutants(problem.lowered.listing):
-        verdicts = []
-        for schedule in ("random", "eager", "lazy"):
-            try:
-                y, reached = problem.run(mutant.listing, schedule, 0)
-            except Fault as fault:
-                verdicts.append(fault.kind)
-                continue
-            right = relative(y, problem.reference) == 0
-            verdicts.append("unreached" if not reached else "unseen" if right else "wrong")
-        yield Dropped(family, mutant.dropped, tuple(verdicts))
+    for group in GROUPS[family]:
+        weight = types["int4"].grouped(group)
+        problem = Problem.of(weight, "float16", FAMILIES[family][0], DEEP[family])
+        name = family if group == GROUPS[family][0] else f"{family}, group {group}"
+        for mutant in mutants(problem.lowered.listing):
+            yield Dropped(name, mutant.dropped, tuple(_verdicts(problem, mutant.listing)))
+
+
+def _verdicts(problem: Problem, faulty: Any) -> Iterator[str]:
+    for schedule in ("random", "eager", "lazy"):
+        try:
+            y, reached = problem.run(faulty, schedule, 0)
+        except Fault as fault:
+            yield fault.kind
+            continue
+        right = relative(y, problem.reference) == 0
+        yield "unreached" if not reached else "unseen" if right else "wrong"
 
 
 #: schedules that a kernel runs on before the next kernel's turn

@@ -132,7 +132,7 @@ class MatrixReport:
     def _family(self, name: str) -> str:
         rows = [row for row in self.rows if row.case.split()[2] == name]
         ran = [row for row in rows if row.schedules]
-        dropped = [d for d in self.dropped if d.family == name]
+        dropped = [d for d in self.dropped if d.family.split(",")[0] == name]
         blind = [[verdict in UNSEEN for verdict in d.verdicts] for d in dropped]
         unreached = sum(set(d.verdicts) == {"unreached"} for d in dropped)
         cells = (

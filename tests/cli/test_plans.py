@@ -54,6 +54,18 @@ def test_explain_prints_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(planned(1).to_json()) == record["plan"]
 
 
+def test_explain_counts_a_cta(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tvm")
+    text = output(capsys, "explain", *SHAPE, "-m", "1", *INT4, "--emulate")
+    assert text.startswith(f"{planned(1).explain()}\n\nemulated, M 1\n  one CTA")
+    assert "bank conflicts" in text
+    record = json.loads(output(capsys, "explain", *SHAPE, "-m", "1", *INT4, "--emulate", "--json"))
+    (emulated,) = record["emulated"]
+    products = emulated["lines"][0]
+    assert products["quantity"] == "products"
+    assert products["model"] == products["emulated"]
+
+
 def test_convert_can_be_fixed(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("plan", *SHAPE, "-m", "16", *INT4, "--json", "--convert", "shared")
     assert ladder.Plan.from_json(output(capsys, *arguments)).convert == "shared"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import glob
 import json
 import re
 import shutil
@@ -250,8 +249,8 @@ def profile(folder: Path, report: Path) -> tuple[str, list[str]]:
 
 
 def _ncu(*arguments: str) -> str:
-    places = [Path(p) for p in glob.glob("/usr/local/cuda*/bin/ncu")]
-    places += [Path(p) for p in glob.glob("/opt/nvidia/nsight-compute/*/ncu")]
+    places = [*Path("/").glob("usr/local/cuda*/bin/ncu")]
+    places += Path("/").glob("opt/nvidia/nsight-compute/*/ncu")
     tool = shutil.which("ncu") or (str(max(places)) if places else None)
     if tool is None:
         raise SystemExit("there is no ncu")

@@ -1,0 +1,45 @@
+"""Counts of one CTA beside the cost model: what the model says exactly has to be what the kernel does."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("tvm")
+
+import ladder
+from ladder.emulator.beside_cost import beside_cost, record, table
+
+CASES = [
+    (1, "int4", {"family": "skinny"}),
+    (8, "nf4", {"family": "skinny"}),
+    (32, "int4", {"family": "ring", "compute": "mma", "convert": "register"}),
+    (32, "int4", {"family": "ring", "compute": "mma", "convert": "shared"}),
+    (32, "int4", {"family": "ring", "compute": "mma", "access": "scalar"}),
+    (32, "int4", {"compute": "wgmma"}),
+]
+
+
+@pytest.mark.parametrize("m, weight, decisions", CASES)
+def test_the_cost_model_counts_what_the_kernel_does(m, weight, decisions):
+    op = ladder.matmul(m, 256, 2048, activation="float16", weight=ladder.types[weight].grouped(128))
+    plan = ladder.schedule(op, "h200", **decisions)
+    lines = {line.quantity: line for line in beside_cost(plan)}
+    assert lines["products"].emulated == lines["products"].model
+    loaded = lines["loaded from L2, bytes"]
+    turns = plan.packing.geometry.blocks / plan.tiling.warps_k
+    # with lookahead the last block of a slice is copied again for every slot ahead
+    ahead = (plan.depth - 1) / turns if plan.lookahead else 0
+    if plan.packing.program.table is None and not decisions.get("access"):
+        assert loaded.emulated == pytest.approx(loaded.model * (1 + ahead))
+    shared = lines["shared memory, bytes"]
+    assert 0.9 < shared.emulated / shared.model < 1.9
+    lsu = lines["lsu, lane instructions"]
+    assert 1 < lsu.emulated / lsu.model < 3
+
+
+def test_lines_for_people_and_for_json():
+    op = ladder.matmul(3, 40, 200, activation="bfloat16", weight=ladder.types["int4"], bias=True)
+    lines = beside_cost(ladder.schedule(op, "h200"))
+    assert table(lines)[0].startswith("one CTA")
+    assert len(table(lines)) == len(record(lines)) + 1
+    assert record(lines)[0]["quantity"] == "products"
