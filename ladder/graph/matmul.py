@@ -14,8 +14,9 @@ from ladder.ttype import ComputeType, GroupedType, Quantized, TType, compute_typ
 ACTIVATIONS = ("float16", "bfloat16")
 OUTPUTS = ("float16", "bfloat16", "float32")
 
-#: largest extent of one axis: keeps every 32-bit tile index of a kernel in range
-MAX_EXTENT = 2**31 - 1
+#: largest extent of one axis: kernels count rows and columns in 32 bits, the padding of a last tile or block included;
+#: offsets into arrays are 64 bits wide wherever an array can be that large
+MAX_EXTENT = 2**31 - 2**16
 
 
 @dataclass(frozen=True)
@@ -84,26 +85,36 @@ def matmul(
     Types may be given by name. ``m=None`` declares an operator for any number of tokens.
 
     Raises:
-        ShapeError: an extent is not a positive integer (m may be 0) or does not fit 31 bits.
-        TypeDeclarationError: a type is unknown or not offered in its place.
+        ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`.
+        TypeDeclarationError: a type is unknown or not offered in its place, or ``bias`` is no truth value.
     """
-    for name, extent, least in (("m", m, 0), ("n", n, 1), ("k", k, 1)):
-        if extent is None and name == "m":
-            continue
-        if not isinstance(extent, int) or isinstance(extent, bool) or not least <= extent <= MAX_EXTENT:
-            raise ShapeError(
-                f"{name} = {extent!r} is not an integer in {least} .. {MAX_EXTENT}",
-                at=f"matmul(m={m}, n={n}, k={k})",
-                hint="m=None means any number of tokens" if name == "m" else "",
-            )
+    at = f"matmul(m={m}, n={n}, k={k})"
+    if not isinstance(bias, bool):
+        raise TypeDeclarationError(
+            f"bias is a {type(bias).__name__}",
+            at=at,
+            hint="True or False: whether one is added; its values are given with each call",
+        )
     return MatMul(
-        m=m,
-        n=n,
-        k=k,
+        m=None if m is None else _extent("m", m, 0, at),
+        n=_extent("n", n, 1, at),
+        k=_extent("k", k, 1, at),
         activation=_compute(activation, ACTIVATIONS, "activation"),
         weight=weight_type(weight),
         out=_compute(out, OUTPUTS, "out"),
         bias=bias,
+    )
+
+
+def _extent(name: str, given: object, least: int, at: str) -> int:
+    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
+        extent = int(given)
+        if least <= extent <= MAX_EXTENT:
+            return extent
+    raise ShapeError(
+        f"{name} = {given!r} is not an integer in {least} .. {MAX_EXTENT}",
+        at=at,
+        hint="m=None means any number of tokens" if name == "m" else "weights are [n, k]",
     )
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from ladder.codegen.kernel import LoweredKernel
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, PackingError, ShapeError
@@ -163,7 +165,7 @@ def _check_dtype(name: str, found: ArrayView, wanted: str) -> None:
         raise LaunchError(
             f"{name} is {found.dtype}, the kernel takes {wanted}",
             at=f"{name}: {found}",
-            hint=f"cast {name}, or compile the operator for {found.dtype}",
+            hint=f"cast {name} to {wanted}, or declare the operator for what it is given",
         )
 
 
@@ -238,7 +240,12 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
     op = variant.plan.op
     _check_dtype("out", y, op.out.name)
     if tuple(y.shape) != shape:
-        raise ShapeError(f"out is {list(y.shape)}, the result {list(shape)}", at="out")
+        raise ShapeError(
+            f"out is {list(y.shape)}, the result {list(shape)}",
+            at="out",
+            hint="leave out=None, and an array is made",
+        )
+    check_writable(y.owner)
     _check_place("out", y, x)
     found = rows(y)
     strided = variant.lowered.parameter("y_stride_m") is not None
@@ -252,6 +259,16 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
     if found.m and _span(y, found, op.n).overlaps(_span(x, rows(x), op.k)):
         raise LaunchError("out overlaps x", at=f"out: {y}", hint="give out memory of its own")
     return found
+
+
+def check_writable(out: Any) -> None:
+    """Refuse a NumPy array that is frozen.
+
+    Raises:
+        LaunchError: it is.
+    """
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
+        raise LaunchError("out is read-only", at="out", hint="give an array that may be written to")
 
 
 def _rows_apart(found: Rows, n: int, *, strided: bool) -> bool:
@@ -289,7 +306,11 @@ def _check_bias(variant: Variant, bias: Any, x: ArrayView) -> int:
     parameter = variant.lowered.parameter("bias")
     _check_dtype("bias", found, op.out.name if parameter is None else parameter.dtype)
     if tuple(found.shape) != (op.n,):
-        raise ShapeError(f"bias is {list(found.shape)}, the operator takes [{op.n}]", at="bias")
+        raise ShapeError(
+            f"bias is {list(found.shape)}, the operator takes [{op.n}]",
+            at="bias",
+            hint="one number to each output channel",
+        )
     _check_place("bias", found, x)
     if not found.contiguous:
         raise LaunchError(

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from ladder.errors import LaunchError
+from ladder.runtime.plain import check_bytes, check_plain
 
 
 class ArrayView(NamedTuple):
@@ -165,6 +166,7 @@ class Numpy:
         """See :class:`Library`."""
         if not isinstance(array, np.ndarray):
             raise LaunchError(f"{array!r} is a NumPy scalar, not an array", at="argument")
+        check_plain(array)
         size = array.dtype.itemsize
         if any(stride % size for stride in array.strides):
             raise LaunchError(
@@ -291,6 +293,7 @@ class Interface(_Foreign):
         facts = array.__cuda_array_interface__
         dtype = np.dtype(facts["typestr"])
         shape = tuple(facts["shape"])
+        check_bytes(dtype, shape)
         given = facts.get("strides")
         strides = (
             natural_strides(shape) if given is None else tuple(s // dtype.itemsize for s in given)

@@ -5,7 +5,8 @@
     <kernel>.<arch>.cubin    machine code; none where no CUDA compiler was there (``"cubins": {}`` in the manifest)
     <kernel>.listing.json    what the emulator runs, where there is one
 
-Every file's sha256 stands in the manifest. A folder is written beside its place and renamed into it, whole or not at all.
+Every file's sha256 stands in the manifest, and the manifest's own in its last line: what a kernel takes and how it is
+launched cannot be checked otherwise. A folder is written beside its place and renamed into it, whole or not at all.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ladder.runtime.versions import package_version
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+DIGEST = "sha256"
 AGAIN = "compile the plan again and save it"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -106,6 +108,7 @@ class Artifact:
             "packing_version": self.packing_version,
             "kernels": kernels,
         }
+        manifest[DIGEST] = manifest_digest(manifest)
         return {MANIFEST: (json.dumps(manifest, indent=2) + "\n").encode(), **files}
 
     @classmethod
@@ -234,7 +237,20 @@ def _manifest(read: Callable[[str], bytes], at: str) -> Json:
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != FORMAT:
         raise ArtifactError(f"format {found}, this version reads {FORMAT}", at=at, hint=AGAIN)
+    if manifest.get(DIGEST) != manifest_digest(manifest):
+        raise ArtifactError(
+            f"{MANIFEST} is not as it was written",
+            at=at,
+            hint=f"it was changed or damaged: {AGAIN}",
+        )
     return dict(manifest)
+
+
+def manifest_digest(manifest: Json) -> str:
+    """The sha256 of all fields but the digest itself."""
+    fields = {name: value for name, value in manifest.items() if name != DIGEST}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_part(record: Json, read: Callable[[str], bytes], at: str) -> Part:

@@ -29,7 +29,7 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
         raise EmulationError(
             f"the emulator takes NumPy arrays, x is a {type(x).__qualname__}",
             at="x",
-            hint="x.cpu().numpy()",
+            hint="numpy.asarray(x), or x.cpu().numpy() for a tensor",
         )
     host = packed.to("cpu") if isinstance(packed, Packed) else packed
     call = check_call(variants, key, (x, host, bias, out))

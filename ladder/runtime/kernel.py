@@ -17,7 +17,7 @@ import numpy as np
 
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import Arguments
-from ladder.runtime.arguments import Call, PlanLike, Variant, check_call
+from ladder.runtime.arguments import Call, PlanLike, Variant, check_call, check_writable
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
@@ -193,8 +193,8 @@ class Kernel:
 
     def _from_host(self, arrays: tuple[Any, Any, Any, Any], device: str | int | None) -> Any:
         x, packed, bias, out = arrays
-        driver = self.launcher.driver
         place = _place(device, packed)
+        driver = self.launcher.driver
         ordinal = int(place.partition(":")[2])
 
         def there(array: Any) -> Any:
@@ -326,6 +326,7 @@ def _check_host_out(out: Any, y: Any) -> None:
             at="out",
             hint="for a NumPy x, out is a NumPy array of the result's shape and type",
         )
+    check_writable(out)
 
 
 __all__ = ["Bound", "Kernel"]

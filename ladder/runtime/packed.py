@@ -186,7 +186,11 @@ class Packed(Mapping[str, Any]):
         return self._copies[ordinal]
 
     def save(self, file: str | Path) -> None:
-        """Write the arrays and the packing to one ``.npz`` file, whole or not at all."""
+        """Write the arrays and the packing to one ``.npz`` file, whole or not at all.
+
+        Raises:
+            PackingError: the file cannot be written.
+        """
         header = {
             "format": FORMAT,
             "packing": as_json(self.packing.to_json()),
@@ -198,7 +202,14 @@ class Packed(Mapping[str, Any]):
         # NumPy's format has no name for bfloat16 and the like: bits are stored, names stand in the header
         bits = {f"array.{name}": _bits(array) for name, array in self.numpy().items()}
         np.savez(stream, allow_pickle=False, header=text, **bits)
-        write_atomically(Path(file), stream.getvalue())
+        try:
+            write_atomically(Path(file), stream.getvalue())
+        except OSError as error:
+            raise PackingError(
+                f"cannot write packed weights: {error}",
+                at=str(file),
+                hint="check that the folder is there, its rights, and the disk",
+            ) from error
 
     @classmethod
     def load(cls, file: str | Path, packing: PackingLike) -> Packed:

@@ -28,7 +28,7 @@ from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
 from ladder.graph.matmul import MatMul
-from ladder.scheduler.geometry import KGeometry, counted, round_up
+from ladder.scheduler.geometry import STEP_K, KGeometry, counted, round_up
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 
 #: rows of a tile: the M extent of mma.m16n8k16
@@ -235,9 +235,17 @@ class Packing:
         return words.reshape(*weight.shape[:-1], self.program.words, 32)
 
     def _check(self, weights: Quantized) -> None:
+        if not isinstance(weights, Quantized):
+            raise PackingError(
+                f"weights are a {type(weights).__qualname__}",
+                at=self,
+                hint="ladder.quantize(weights, type), or ladder.Quantized for codes that are there",
+            )
         if weights.type != self.weight:
             raise PackingError(
-                f"weights are {weights.type}, the packing is for {self.weight}", at=self
+                f"weights are {weights.type}, the packing is for {self.weight}",
+                at=self,
+                hint="quantise to the type that the operator was declared with",
             )
         if weights.shape != (self.n, self.k):
             raise PackingError(
@@ -361,11 +369,24 @@ class Packing:
 
 
 def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
-    """The packing of an operator's weight on devices with the given features."""
+    """The packing of an operator's weight on devices with the given features.
+
+    Raises:
+        PackingError: with the padding of its groups, K has more columns than kernels can count.
+    """
     from ladder.decode.derive import derive
 
     program = derive(op.element, op.activation.name, features=features)
-    return Packing(op.weight, op.n, op.k, program)
+    packing = Packing(op.weight, op.n, op.k, program)
+    cut = packing.geometry
+    if cut.padded_k > 2**31 - 2**15:  # what a ring loads ahead is counted too
+        raise PackingError(
+            f"K = {op.k} in groups of {cut.group}, each padded to {cut.padded_group}, makes"
+            f" {cut.padded_k} columns, more than kernels count",
+            at=op,
+            hint=f"groups of {STEP_K} or more, in powers of two, need no padding",
+        )
+    return packing
 
 
 def _numpy_dtype(name: str) -> Any:

@@ -28,6 +28,20 @@ def read_only(array: ArrayLike, dtype: Any = None) -> Array:
     return copy
 
 
+def as_array(array: ArrayLike, *, at: object) -> Array:
+    """``array`` as NumPy's.
+
+    Raises:
+        TypeDeclarationError: rows of a nested list differ in length.
+    """
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        raise TypeDeclarationError(
+            f"the numbers make no array: {error}", at=at, hint="give every row the same length"
+        ) from error
+
+
 def as_values(array: ArrayLike, *, at: str) -> Values:
     """``array`` as float64; exact for every float format of up to 64 bits and integers to 2**53.
 

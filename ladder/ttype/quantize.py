@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype.arrays import Array, Bools, Codes, Values, as_values, read_only, where
+from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, read_only, where
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.quantized import Quantized, row_chunks, spread
@@ -75,14 +75,22 @@ class _Affine:
 
 def _weights(weights: ArrayLike, wt: GroupedType) -> Array:
     """A float array [N, K] without NaN and infinities; float32 and float64 are not copied."""
-    given = np.asarray(weights)
+    given = as_array(weights, at=wt)
     if given.ndim != 2 or 0 in given.shape:
-        raise ShapeError(f"weights are [N, K] with N, K >= 1, found {list(given.shape)}", at=wt)
+        raise ShapeError(
+            f"weights are [N, K] with N, K >= 1, found {list(given.shape)}",
+            at=wt,
+            hint="output channels first; a stack of weights is quantised one by one",
+        )
     if given.dtype not in (np.float32, np.float64):
         given = as_values(given, at="quantize")
     finite = np.isfinite(given)
     if not finite.all():
-        raise TypeDeclarationError(f"weights are not finite in {where(~finite)}", at=wt)
+        raise TypeDeclarationError(
+            f"weights are not finite in {where(~finite)}",
+            at=wt,
+            hint="no scale fits NaN or infinity: replace them first",
+        )
     return given
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype.arrays import Array, Codes, Values, read_only, where
+from ladder.ttype.arrays import Array, Codes, Values, as_array, read_only, where
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.resolve import weight_type
@@ -172,7 +172,7 @@ def _bytes(array: Any) -> NDArray[np.uint8]:
 
 
 def _codes(wt: GroupedType, codes: ArrayLike) -> Codes:
-    given = np.asarray(codes)
+    given = as_array(codes, at=wt)
     if given.ndim != 2 or 0 in given.shape:
         raise ShapeError(
             f"codes are [N, K] with N, K >= 1, found shape {list(given.shape)}",
@@ -195,7 +195,7 @@ def _zeros(wt: GroupedType, zeros: ArrayLike | None, shape: tuple[int, int]) -> 
         return None
     if wt.zero != "integer":
         return _metadata("zeros", wt, zeros, wt.zero_dtype, shape)
-    given = np.asarray(zeros)
+    given = as_array(zeros, at=wt)
     _check_shape("zeros", wt, given, shape)
     checked = wt.element.check_codes(given, numbers_only=True)
     infinite = np.isinf(wt.element.values[checked])
@@ -240,8 +240,14 @@ def _metadata(
     what: str, wt: GroupedType, given: ArrayLike, dtype: np.dtype[Any], shape: tuple[int, int]
 ) -> Array:
     """Scales or float zeros in their dtype, finite and of the right shape."""
-    array = np.asarray(given)
+    array = as_array(given, at=wt)
     _check_shape(what, wt, array, shape)
+    if array.dtype.kind in "cOSU":  # a cast would drop imaginary parts, or read text as numbers
+        raise TypeDeclarationError(
+            f"{what} are real numbers, found dtype {array.dtype}",
+            at=wt,
+            hint="pass a float array; ml_dtypes' dtypes are welcome",
+        )
     if dtype.itemsize == 1 and array.dtype.kind in "iub":
         raise TypeDeclarationError(
             f"{what} are numbers in {wt.scale}, found dtype {array.dtype}: bytes or numbers?",
@@ -253,7 +259,9 @@ def _metadata(
     numbers = cast.astype(np.float64)
     if not np.isfinite(numbers).all():
         raise TypeDeclarationError(
-            f"{what} are not finite in {wt.scale}: {where(~np.isfinite(numbers))}", at=wt
+            f"{what} are not finite in {wt.scale}: {where(~np.isfinite(numbers))}",
+            at=wt,
+            hint="a wider scale type, or a look at the weights they were made from",
         )
     inexact = numbers != array.astype(np.float64)
     if dtype.itemsize == 1 and inexact.any():

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ladder.errors import TypeDeclarationError
 from ladder.registry import suggestion, types
 from ladder.ttype.compute import COMPUTE_TYPES, ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
+
+_FNUZ = (
+    "not in the catalogue: its bias is one larger than that of the format without uz, so that the same byte is half as"
+    " much; declare it: TType('my_fnuz', 8, encoding=Float({exponent}, {mantissa}, bias={bias}, specials='fnuz')),"
+    " Float from ladder.ttype.encoding"
+)
+_FILES = "a file format, not a number format, and no reader is offered: give its codes to ladder.Quantized"
+
+#: names that stand for something else than what they resemble -> why there is no such type
+NOT_OFFERED: Mapping[str, str] = {
+    "float8_e4m3fnuz": _FNUZ.format(exponent=4, mantissa=3, bias=8),
+    "fp8_e4m3fnuz": _FNUZ.format(exponent=4, mantissa=3, bias=8),
+    "float8_e5m2fnuz": _FNUZ.format(exponent=5, mantissa=2, bias=16),
+    "fp8_e5m2fnuz": _FNUZ.format(exponent=5, mantissa=2, bias=16),
+    **dict.fromkeys(("gptq", "awq", "gguf", "onnx", "bitsandbytes"), _FILES),
+}
+
+
+def _named(name: str) -> object:
+    """A type by name; what is not offered is refused with the reason, and not with the nearest other name."""
+    if name not in types and name.lower() in NOT_OFFERED:
+        raise TypeDeclarationError(
+            f"{name} is not offered", at=f"type {name!r}", hint=NOT_OFFERED[name.lower()]
+        )
+    return types[name]
 
 
 def element_type(given: TType | str) -> TType:
@@ -15,11 +42,13 @@ def element_type(given: TType | str) -> TType:
     Raises:
         TypeDeclarationError: unknown name, or no element.
     """
-    found = types[given] if isinstance(given, str) else given
+    found = _named(given) if isinstance(given, str) else given
     if isinstance(found, TType):
         return found
     raise TypeDeclarationError(
-        f"expected an element type, found {found}", hint="int4, nf4 and fp6_e3m2 are elements"
+        f"expected an element type, found {found}",
+        at=f"type {given!r}",
+        hint="int4, nf4 and fp6_e3m2 are elements",
     )
 
 
@@ -29,13 +58,14 @@ def weight_type(given: GroupedType | TType | str) -> GroupedType:
     Raises:
         TypeDeclarationError: unknown name, or nothing that weights can be made of.
     """
-    found = types[given] if isinstance(given, str) else given
+    found = _named(given) if isinstance(given, str) else given
     if isinstance(found, GroupedType):
         return found
     if isinstance(found, TType):
         return GroupedType(found, scale=None)
     raise TypeDeclarationError(
         f"expected an element or a grouped type for a weight, found {found}",
+        at=f"type {given!r}",
         hint='for example ladder.types["int4"].grouped(128)',
     )
 
@@ -53,5 +83,7 @@ def compute_type(given: ComputeType | str) -> ComputeType:
     if name in by_name:
         return by_name[name]
     raise TypeDeclarationError(
-        f"unknown compute type {given!r}", hint=suggestion(str(given), tuple(by_name))
+        f"unknown compute type {given!r}",
+        at="compute type",
+        hint=suggestion(str(given), tuple(by_name)),
     )

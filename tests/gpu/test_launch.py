@@ -194,7 +194,7 @@ def test_the_current_stream_is_used(kernel, weights, torch):
 
 
 def test_a_bound_call_is_captured_into_a_graph(kernel, weights, torch):
-    """B5: no allocation, no synchronisation."""
+    """B5, C62: no allocation, no synchronisation; replays read the inputs of their time."""
     x = torch.from_numpy(activations((8, K))).cuda()
     out = torch.empty(8, N, device="cuda", dtype=torch.float32)
     packed = kernel.pack(weights).to(x.device)

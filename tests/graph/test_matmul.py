@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.matmul import MAX_EXTENT, MatMul, matmul
 from ladder.registry import types
-from ladder.ttype import GroupedType, Quantized, bfloat16, float16, float32
+from ladder.ttype import GroupedType, Quantized, TType, bfloat16, float16, float32
+from ladder.ttype.encoding import Float
 
 INT4 = types["int4"]
 
@@ -43,7 +47,7 @@ def test_printed():
         (1, 0, 16, "n = 0 is not an integer in 1"),
         (1, None, 16, "n = None is not an integer in 1"),
         (1, 8, 0, "k = 0 is not an integer in 1"),
-        (1, 8, MAX_EXTENT + 1, "k = 2147483648 is not an integer"),
+        (1, 8, MAX_EXTENT + 1, f"k = {MAX_EXTENT + 1} is not an integer"),
     ],
 )
 def test_extents_that_are_none(m, n, k, text):
@@ -102,3 +106,48 @@ def test_reference_refuses_weights_of_another_shape():
         op.reference(np.ones((2, 4)), Quantized(INT4, np.ones((4, 3), int)))
     assert caught.value.what == "weight is [4, 3], the operator wants [3, 4]"
     assert "output channels first" in caught.value.hint
+
+
+def test_extents_may_be_numpys():
+    op = matmul(np.int64(2), np.int32(8), np.uint16(16), activation="float16", weight="int4")
+    assert op == matmul(2, 8, 16, activation="float16", weight="int4")
+    assert [type(extent) for extent in (op.m, op.n, op.k)] == [int] * 3
+
+
+@pytest.mark.parametrize("bias", [None, 1, "yes", np.ones(8, np.float16)])
+def test_a_bias_is_declared_and_its_values_are_given_later(bias):
+    with pytest.raises(TypeDeclarationError, match="bias is a") as caught:
+        matmul(1, 8, 16, activation="float16", weight="int4", bias=bias)
+    assert "with each call" in caught.value.hint
+
+
+@pytest.mark.parametrize("activation", ["int8", "float32"])
+def test_activations_that_are_not_offered_are_refused_with_those_that_are(activation):
+    """C09, C31, C36, C59: no int8 activations, hence no zero point of their own and no requantised sums."""
+    with pytest.raises(TypeDeclarationError) as caught:
+        matmul(1, 32, 16, activation=activation, weight="int4")
+    assert str(caught.value) == (
+        f"activation = {activation} is not offered\n"
+        "  at: matmul(activation=...)\n"
+        "  hint: choose one of float16, bfloat16"
+    )
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fnuz", "fp8_e4m3fnuz", "float8_e5m2fnuz"])
+def test_fnuz_names_are_refused_and_no_other_format_is_suggested(name):
+    """C23: the type without uz reads the same bytes as twice as much; how to declare the right one is said."""
+    with pytest.raises(TypeDeclarationError, match=f"{name} is not offered") as caught:
+        matmul(1, 32, 16, activation="float16", weight=name)
+    assert "did you mean" not in caught.value.hint
+    declared = re.search(r"encoding=(Float\(.*?\))\)", caught.value.hint).group(1)
+    own = TType("my_fnuz", 8, encoding=eval(declared, {"Float": Float}))  # its own hint
+    want = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name.replace("fp8", "float8")))
+    np.testing.assert_array_equal(own.values, want.astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["gptq", "AWQ", "gguf", "onnx"])
+def test_file_formats_are_no_types(name):
+    """C38, C55 and the rest of the file formats: no reader is offered, which is said."""
+    with pytest.raises(TypeDeclarationError, match="is not offered") as caught:
+        matmul(1, 32, 16, activation="float16", weight=name)
+    assert "ladder.Quantized" in caught.value.hint

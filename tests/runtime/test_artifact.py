@@ -7,7 +7,7 @@ import pytest
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
-from ladder.runtime.artifact import FORMAT, Artifact, Part
+from ladder.runtime.artifact import FORMAT, Artifact, Part, manifest_digest
 
 
 def lowered(name="k"):
@@ -73,10 +73,12 @@ def test_a_missing_or_changed_file_is_named(artifact, tmp_path, name):
     assert "compile the plan again" in str(caught.value)
 
 
-def _edit(folder, change):
+def _edit(folder, change, *, sealed=True):
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)
+    if sealed:
+        manifest["sha256"] = manifest_digest(manifest)
     path.write_text(json.dumps(manifest))
 
 
@@ -97,6 +99,27 @@ def test_a_foreign_manifest_is_refused(artifact, tmp_path, change, text):
     with pytest.raises(ArtifactError) as caught:
         Artifact.load(folder)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["kernels"][0]["parameters"].pop(),
+        lambda m: m["kernels"][0]["parameters"][0].update(dtype="float32"),
+        lambda m: m["kernels"][0]["launch"].update(shared_bytes=0),
+        lambda m: m["kernels"][0].update(device_arch="sm_80"),
+        lambda m: m["plan"].update(depth=1),
+        lambda m: m.pop("sha256"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(artifact, tmp_path, change):
+    """C72, artifacts: an edit that would still read well must not reach a launch."""
+    folder = artifact.save(tmp_path / "k")
+    _edit(folder, change, sealed=False)
+    with pytest.raises(ArtifactError, match="not as it was written") as caught:
+        Artifact.load(folder)
+    assert caught.value.at == str(folder)
+    assert "compile the plan again" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -356,3 +356,26 @@ def test_an_entry_that_cannot_be_removed_is_an_error(tmp_path, build, monkeypatc
     monkeypatch.setattr(Path, "unlink", refuse)
     with pytest.raises(CacheError, match="Permission denied"):
         cache.clear()
+
+
+def test_a_lock_that_is_never_given_back_costs_time_and_nothing_else(tmp_path, build, monkeypatch):
+    """C72, C73: a process that hangs with the lock does not stop the others; they build for themselves."""
+    import filelock
+
+    path = Cache(tmp_path).path(KEY.digest).with_suffix(".lock")
+    path.parent.mkdir(parents=True)
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.05)
+    with filelock.FileLock(path):
+        assert Cache(tmp_path).get_or_build(KEY, build) == artifact()
+    assert build.count == 1
+    assert Cache(tmp_path).get(KEY) is not None
+
+
+def test_an_entry_that_is_a_folder_is_survived(tmp_path, build):
+    """C72: whatever stands in an entry's place."""
+    Cache(tmp_path).path(KEY.digest).mkdir(parents=True)
+    cache = Cache(tmp_path)
+    with pytest.warns(RuntimeWarning, match="kernel cache cannot be"):
+        cache.get_or_build(KEY, build)
+    cache.get_or_build(KEY, build)
+    assert build.count == 1

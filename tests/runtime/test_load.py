@@ -13,6 +13,7 @@ import pytest
 
 import ladder
 from ladder.errors import ArtifactError
+from ladder.runtime.artifact import manifest_digest
 from ladder.runtime.build import compile_plan
 from ladder.runtime.cache import Cache
 from ladder.runtime.load import load
@@ -79,6 +80,7 @@ def test_a_saved_kernel_loads_and_runs_without_tvm(folder):
 def test_a_plan_of_another_version_is_refused(folder, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["plan"]["format"] = "ladder.planset/99"
+    manifest["sha256"] = manifest_digest(manifest)
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))

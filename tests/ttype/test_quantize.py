@@ -308,3 +308,41 @@ def test_codes_of_every_type_are_numbers(t) -> None:
     q = quantize(a_weight(0, (4, 70)), t.grouped(32, scale="float32"))
     assert set(np.unique(q.codes).tolist()) <= set(t.number_codes)
     assert np.isfinite(q.dequantize()).all()
+
+
+@pytest.mark.parametrize(
+    "strided",
+    [
+        lambda w: w[:, ::2],
+        lambda w: w[::-1, ::-1],
+        lambda w: w.T,
+        np.asfortranarray,
+        lambda w: np.broadcast_to(w[0], w.shape),
+        lambda w: w[::2],
+    ],
+)
+def test_strides_of_weights_do_not_matter(strided) -> None:
+    """C47, quantiser: the same codes, scales and zeros as for a contiguous copy."""
+    weights = np.random.default_rng(47).standard_normal((24, 40)).astype(np.float32)
+    wt = types["int4"].grouped(16, zero="integer")
+    given = strided(weights)
+    q = quantize(given, wt)
+    assert q == quantize(np.ascontiguousarray(given), wt)
+    lying = np.repeat(np.repeat(q.codes, 2, 0), 2, 1)[::2, ::2]
+    assert Quantized(wt, lying, np.asfortranarray(q.scales), np.asfortranarray(q.zeros)) == q
+
+
+def test_rows_of_unequal_length_are_named() -> None:
+    with pytest.raises(TypeDeclarationError, match="the numbers make no array") as caught:
+        quantize([[1.0], [1.0, 2.0]], types["int4"].grouped(16))
+    assert (caught.value.at, caught.value.hint) == (
+        "int4 g16 scale=float16",
+        "give every row the same length",
+    )
+
+
+@pytest.mark.parametrize("scales", [[[1 + 1j]], [["1"]], [[object()]]])
+def test_scales_are_real_numbers(scales) -> None:
+    with pytest.raises(TypeDeclarationError, match="scales are real numbers") as caught:
+        Quantized(types["int4"].grouped(16), [[1]], scales=np.array(scales))
+    assert "float array" in caught.value.hint

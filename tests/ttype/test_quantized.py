@@ -298,3 +298,17 @@ def test_a_users_codebook_works_as_any_type() -> None:
     t = TType("my_cb3", bits=3, values=[-1, -0.5, -0.2, 0, 0.15, 0.35, 0.6, 1])
     q = Quantized(t.grouped(2), [[0, 7, 3, 4]], [[2.0, 4.0]])
     assert q.dequantize().tolist() == [[-2.0, 2.0, 0.0, 0.6]]
+
+
+def test_a_useless_tensor_of_zeros_is_reported_not_applied() -> None:
+    """C35: codes offset by 8 are offset4 without zeros, or uint4 with zeros of 8; both at once is an error."""
+    rng = np.random.default_rng(35)
+    codes, scales = rng.integers(0, 16, (8, 64)), np.full((8, 2), 0.5, np.float16)
+    zeros = np.full((8, 2), 8, np.uint8)
+    symmetric = Quantized(types["offset4"].grouped(32), codes, scales)
+    asymmetric = Quantized(types["uint4"].grouped(32, zero="integer"), codes, scales, zeros)
+    want = (codes - 8) * 0.5
+    np.testing.assert_array_equal(symmetric.dequantize(), want)
+    np.testing.assert_array_equal(asymmetric.dequantize(), want)
+    with pytest.raises(TypeDeclarationError, match="zeros were given, but the type has none"):
+        Quantized(types["offset4"].grouped(32), codes, scales, zeros)
