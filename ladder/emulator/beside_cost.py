@@ -82,6 +82,7 @@ def _lines(plan: Plan, counters: Mapping[str, int]) -> tuple[Line, ...]:
     )
     lines = [
         Line("products", model.products, products),
+        *_decode(plan, count),
         Line("lsu, lane instructions", model.lsu, count.of(*_LSU) * LANES),
         Line("shared memory, bytes", model.shared_bytes, shared),
         Line("loaded from L2, bytes", model.weight_bytes + model.activation_bytes, loaded),
@@ -97,6 +98,22 @@ def _lines(plan: Plan, counters: Mapping[str, int]) -> tuple[Line, ...]:
             sectors = counters[f"global.{kind}.sectors"]
             lines.append(Line(f"sectors per request of global {kind}", None, sectors / requests))
     return tuple(lines)
+
+
+def _decode(plan: Plan, count: _Counts) -> list[Line]:
+    """Instructions of decoding by pipe, per 8 codes."""
+    pipes = plan.packing.program.pipes()
+    cut, tiling = plan.packing.geometry, plan.tiling
+    repeats = tiling.warps_m if plan.convert == "register" else 1
+    eights = tiling.channels * cut.blocks * cut.block_k / 8 * repeats
+    # zeros that come off in registers: one fma of two lanes for each of the four registers that hold 8 codes
+    zeros = 4.0 if plan.zero == "register" and plan.has_zeros else 0.0
+    model = {"alu": pipes.get("alu", 0.0), "fma": pipes.get("fma", 0.0) + zeros}
+    return [
+        Line(f"decode, {pipe} lane instructions per 8 codes", expected, found)
+        for pipe, expected in model.items()
+        if (found := count.of(f"pipe.{pipe}.decode") * LANES / eights) or expected
+    ]
 
 
 @dataclass(frozen=True)

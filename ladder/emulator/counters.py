@@ -17,7 +17,11 @@ Array = npt.NDArray[Any]
 
 
 class Counters:
-    """Counts by name: ``op.<text>``, ``shared.*`` and ``global.*``."""
+    """Counts by name: ``op.<text>``, ``pipe.<pipe>.<stage>``, ``shared.*`` and ``global.*``.
+
+    Of the pipes, ``alu`` holds bit operations on 32-bit registers (three operands of logic are one instruction) and ``fma`` float
+    arithmetic; addresses and loop control, which a compiler arranges as it likes, are left out.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()

@@ -284,5 +284,5 @@ def _totals(kernel: Translation, counters: Counters | None, runs: list[int]) -> 
         return {}
     for histogram, times in zip(kernel.histograms, runs, strict=True):
         for text, count in histogram.items():
-            counters.add(f"op.{text}", count * times)
+            counters.add(text if text.startswith("pipe.") else f"op.{text}", count * times)
     return dict(counters.counts)

@@ -15,6 +15,9 @@ _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^", "shl": "<<", "shr": ">>"}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _LOGIC = {"and": ("&", "and"), "or": ("|", "or")}
+#: bit logic of two operands, as expressions and as calls
+_LOGIC_OF_BITS = ("bitand", "bitor", "bitxor")
+_LOGIC_CALLS = ("bitwise_and", "bitwise_or", "bitwise_xor")
 #: floats that a conversion narrows to or arithmetic is done in
 _FLOATS = ("float16", "bfloat16", "float32")
 _DIVIDE = {"div": "tdiv", "mod": "tmod", "floordiv": "fdiv", "floormod": "fmod"}
@@ -115,12 +118,40 @@ def _binary(scope: Scope, node: Json, lane: int) -> Value:
             return Value(_without_payload(a, "/", b), kind, a.dtype)
         return Value(f"{_DIVIDE[name]}({a.code}, {b.code})", kind, a.dtype)
     symbol = _ARITHMETIC.get(name) or _BITS[name]
+    if kind == "V":
+        _count_pipes(scope, node, a.dtype)
     if not _is_int(a.dtype) and name in _ARITHMETIC:
         return Value(_without_payload(a, symbol, b), kind, a.dtype)
     code = f"({a.code} {symbol} {b.code})"
     if kind == "U" and _is_int(a.dtype) and name in ("add", "sub", "mul", "shl"):
         code = wrapped(code, a.dtype)
     return Value(code, kind, a.dtype)
+
+
+def _count_pipes(scope: Scope, node: Json, dtype: str) -> None:
+    """Count an operation: bits of 32-bit registers on the alu, where logic of three operands is one lop3, and floats on the fma."""
+    if dtype == "uint32" and node[0] in _LOGIC_OF_BITS:
+        inside = sum(_lop3s(_operands(child)) for child in node[1:])
+        scope.on_pipe("alu", _lop3s(_operands(node)) - inside)
+    elif dtype == "uint32" and node[0] in ("shl", "shr"):
+        scope.on_pipe("alu")
+    elif dtype == "float32" and node[0] in _ARITHMETIC:
+        scope.on_pipe("fma")
+
+
+def _operands(node: Json) -> int:
+    """Operands of a tree of bit logic; 1 for what is none."""
+    if not isinstance(node, list):
+        return 1
+    if node[0] == "call" and node[1] in _LOGIC_CALLS:
+        return sum(_operands(child) for child in node[3:])
+    if node[0] in _LOGIC_OF_BITS:
+        return sum(_operands(child) for child in node[1:])
+    return 1
+
+
+def _lop3s(operands: int) -> int:
+    return operands // 2  # each takes three and leaves one
 
 
 def _without_payload(a: Value, symbol: str, b: Value) -> str:

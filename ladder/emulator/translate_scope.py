@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,12 @@ from ladder.emulator.translate_defer import Deferred
 from ladder.emulator.warp import Allocation
 
 Kind = Literal["U", "V"]
+
+#: pipe -> instructions that it executes, PTX texts and device functions
+PIPES: dict[str, re.Pattern[str]] = {
+    "alu": re.compile(r"(func\.ladder_)?(lop3|prmt|shf|shl|shr|and|or|xor|not|rotate|popc)\b"),
+    "fma": re.compile(r"(func\.ladder_)?(fma|add|sub|mul)[._](rn\.)?(bf16|f16|f32)"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +148,15 @@ class Scope:
         return name
 
     def count(self, text: str) -> None:
-        """Count an instruction of the current straight run."""
+        """Count an instruction of the current straight run, and for its stage by pipe."""
         self.block_counts[text] += 1
+        for pipe, pattern in PIPES.items():
+            if pattern.match(text):
+                self.on_pipe(pipe)
+
+    def on_pipe(self, pipe: str, count: int = 1) -> None:
+        """Count instructions of a pipe for the current stage."""
+        self.block_counts[f"pipe.{pipe}.{self.stage}"] += count
 
     def flush_counts(self) -> None:
         """End a straight run: what it holds counts once for each time that it runs."""

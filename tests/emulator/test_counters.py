@@ -93,3 +93,19 @@ def test_counting_changes_no_result(hand):
     assert k.run().counters == {}
     k.run(counters=True)
     assert (y == 3 * np.arange(64)).all()
+
+
+def test_instructions_count_on_their_pipe(hand):
+    """Logic of three operands is one instruction, of four two; 32-bit integer arithmetic of addresses is left out."""
+    k = hand(32)
+    source = np.arange(32, dtype=np.uint32)
+    x, y = k.array("x", source), k.array("y", np.zeros(32, np.uint32))
+    words = k.registers("w", "uint32", 1)
+    k.add(k.store(words, 0, ["load", x, k.tid]))
+    w, mask = ["load", words, 0], ["int", 15, "uint32"]
+    three = ["bitor", ["bitand", w, mask], ["int", 64, "uint32"]]
+    four = ["bitxor", three, w]
+    k.add(["stage", "decode", k.store(y, k.tid, ["add", four, ["shr", w, ["int", 2, "uint32"]]])])
+    counts = k.run(counters=True).counters
+    assert counts["pipe.alu.decode"] == 2 + 1
+    assert not [name for name in counts if name.startswith("pipe.fma")]
