@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import platform
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 UNSEEN = ("unseen", "unreached")
@@ -68,6 +70,8 @@ class MatrixReport:
         """Write both files."""
         record = {
             "command": f"python -m ladder.emulator.matrix {self.arguments}".strip(),
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "commit": commit(),
             "python": platform.python_version(),
             "rows": [asdict(row) for row in self.rows],
             "dropped": [asdict(verdict) for verdict in self.dropped],
@@ -100,7 +104,8 @@ class MatrixReport:
 
     def page(self, command: object) -> str:
         """Tables by family and by type, and every dropped instruction that was not seen."""
-        lines = ["# Every type through every family on the emulator", "", f"`{command}`", ""]
+        lines = ["# Every type through every family on the emulator", ""]
+        lines += [f"`{command}`, {datetime.now(timezone.utc).date()}, commit {commit()}.", ""]
         lines += [f"{self.summary()}.", "", "## Families", ""]
         lines += _table(
             "family | kernels | refused | schedules | fewest a kernel | faults | largest error to the plan"
@@ -161,6 +166,17 @@ class MatrixReport:
             cells.append(str(sum(bool(row.fault) for row in rows)))
             cells.append(f"{max(row.error for row in rows):.1e}")
             yield " | ".join(cells)
+
+
+def commit() -> str:
+    """Commit of the working directory, or nothing where there is none."""
+    try:
+        done = subprocess.run(
+            ("git", "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def _table(head: str, rows: Iterable[str]) -> list[str]:

@@ -57,3 +57,38 @@ def test_the_command_writes_its_report(tmp_path, capsys):
     assert "2 kernels on 6 schedules, 0 with a fault" in capsys.readouterr().out
     assert matrix.main([*arguments[:-2], "2", "--keep-all", "--resume"]) == 0
     assert "2 kernels on 8 schedules, 0 with a fault" in capsys.readouterr().out
+
+
+#: one type for each form of decoding, operand type and number of words
+CLASSES = (
+    *(("int1", "float16"), ("int2", "float16"), ("int3", "bfloat16"), ("int5", "float16")),
+    *(("int6", "bfloat16"), ("int7", "float16"), ("int8", "bfloat16"), ("signmag2", "bfloat16")),
+    *(("signmag1", "float16"), ("fp8_e4m3fn", "float16"), ("e8m0", "bfloat16")),
+    *(("nf4", "float16"), ("nf4", "bfloat16"), ("nf3", "float16")),
+)
+
+
+@pytest.mark.parametrize("name, activation", CLASSES)
+def test_a_kernel_of_each_way_to_decode_equals_its_plan(name, activation):
+    row = matrix.check(name, activation, "skinny", 1)
+    assert (row.fault, row.refused, row.schedules) == ("", "", 3)
+    assert row.plan_error < 1e-4
+    assert row.error < 3e-3
+
+
+def test_every_way_to_decode_is_among_them():
+    import ladder
+    from ladder.errors import LadderError
+
+    def form(name, activation):
+        op = ladder.matmul(5, 48, 200, activation=activation, weight=ladder.types[name])
+        return ladder.schedule(op, "h200", family="skinny").packing.program.form
+
+    known = set()
+    for name in ladder.types:
+        for activation in matrix.ACTIVATIONS:
+            try:
+                known.add(form(name, activation))
+            except LadderError:
+                continue
+    assert {form(*case) for case in CLASSES} == known
