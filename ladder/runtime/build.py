@@ -9,7 +9,7 @@ from typing import Any
 
 from ladder.codegen.kernel import LoweredKernel
 from ladder.codegen.toolchain import INSTALL, Toolchain, compile_cuda
-from ladder.errors import ToolchainError
+from ladder.errors import PlanError, ToolchainError
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
 from ladder.runtime.driver import Driver
@@ -51,7 +51,15 @@ def compile_plan(
     Raises:
         LoweringError: TVM is missing and the cache has no such kernel.
         ToolchainError: the compiler refused the text.
+        PlanError: what was given is no plan.
     """
+    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
+    if not plans or not all(hasattr(one, "m_range") for one in plans):
+        raise PlanError(
+            f"a {type(plan).__qualname__} is no plan",
+            at="ladder.compile",
+            hint="ladder.schedule(op, device) makes one of an operator",
+        )
     settings = settings or Settings.read()
     toolchain = _toolchain(settings)
     if toolchain is None:
@@ -60,7 +68,6 @@ def compile_plan(
             RuntimeWarning,
             stacklevel=2,
         )
-    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
     artifact = (cache or default_cache(settings)).get_or_build(
         _key(plan, plans[0].device.arch, toolchain),
         lambda: _build(plan, plans, lower or _lower, toolchain),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ladder.codegen.toolchain import Toolchain
-from ladder.errors import ArtifactError, ToolchainError
+from ladder.errors import ArtifactError, PlanError, ToolchainError
 from ladder.runtime import build as module
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.build import compile_plan
@@ -116,3 +116,10 @@ def test_a_plan_of_another_version_is_refused(fakes, lower, compiler, tmp_path):
     compile_plan(fakes.Plan(), lower=lower, cache=Cache(None)).save(tmp_path / "k")
     with pytest.raises(ArtifactError, match="the plan cannot be read"):
         load(tmp_path / "k")
+
+
+@pytest.mark.parametrize("given", [None, "plan", [], object()])
+def test_what_is_no_plan_is_refused_before_anything_is_looked_for(given):
+    with pytest.raises(PlanError, match="is no plan") as caught:
+        compile_plan(given)
+    assert "ladder.schedule" in caught.value.hint
