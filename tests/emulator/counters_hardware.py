@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,11 @@ def compare(folder: Path, out: Path) -> int:
         if opcodes:
             found |= {q: float(sum(opcodes.get(o, 0) for o in ops)) for q, ops in OPCODES.items()}
             found["integer instructions"] = float(sum(opcodes.get(o, 0) for o in sass.ALU))
+        products = [
+            number(row.get(f"sm__inst_executed_pipe_tensor_op_{p}.sum")) for p in ("hmma", "gmma")
+        ]
+        if any(products):
+            found.setdefault("mma", sum(p or 0.0 for p in products))
         found.setdefault("ldmatrix", number(row.get("smsp__inst_executed_op_ldsm.sum")))
         found.setdefault("integer instructions", number(row.get("sm__inst_executed_pipe_alu.sum")))
         for quantity, emulated in entry["emulated"].items():
@@ -306,7 +312,8 @@ def compare(folder: Path, out: Path) -> int:
             ratios = [s / r if s and r else None for s, r in pair]
             table.append(_line(entry["name"], f"{kind} sectors per request", *ratios))
     wrong = [line for line in table if line["agrees"] is False]
-    record = {"metrics missing": missing, "table": table, "rows": profiled(text)}
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    record = {"date": date, "metrics missing": missing, "table": table, "rows": profiled(text)}
     out.write_text(json.dumps(record, indent=1) + "\n")
     out.with_suffix(".md").write_text(_page(table, missing))
     print(out.with_suffix(".md").read_text())

@@ -16,6 +16,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +259,8 @@ def compare(folder: Path, out: Path | None = None) -> int:
             rows.append(line)
             print(line, flush=True)
     wrong = [row["name"] for row in rows if not row["agrees"]]
-    record = {"device": device, "agree": len(rows) - len(wrong), "probes": rows}
+    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    record = {"device": device, "date": date, "agree": len(rows) - len(wrong), "probes": rows}
     (out or folder / "hardware.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"{len(rows) - len(wrong)} of {len(rows)} probes agree on {device}; not: {wrong}")
     return len(wrong)
