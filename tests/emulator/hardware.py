@@ -243,7 +243,7 @@ def _shared(device: Any) -> int:
 # ---- compare -------------------------------------------------------------------------------------------------------
 
 #: seconds after which a probe hangs
-PATIENCE = 30
+PATIENCE = 15
 
 
 def compare(folder: Path, out: Path | None = None) -> int:
