@@ -130,7 +130,7 @@ class MatrixReport:
         lines += ["", "## Faults", ""]
         lines += [f"* {row.case}: {row.fault}" for row in self.rows if row.fault] or ["None."]
         lines += ["", "## Refusals", ""]
-        refused = Counter(re.sub(r"\d+", "#", row.refused) for row in self.rows if row.refused)
+        refused = Counter(_reason(row.refused) for row in self.rows if row.refused)
         lines += [f"* {text}: {count} kernels" for text, count in refused.items()] or ["None."]
         return "\n".join(lines) + "\n"
 
@@ -168,11 +168,19 @@ class MatrixReport:
             yield " | ".join(cells)
 
 
+def _reason(refused: str) -> str:
+    """A refusal without the operator and its numbers, each reason once."""
+    text = re.sub(r"matmul\(.*\) on \w+", "the matmul", refused)
+    head, _, reasons = re.sub(r"\d+", "#", text).partition(": ")
+    parts = sorted({part.strip() for part in reasons.split(";")})
+    return f"{head}: {'; '.join(parts)}" if reasons else head
+
+
 def commit() -> str:
-    """Commit of the working directory, or nothing where there is none."""
+    """Commit of the working directory, ``-dirty`` where it holds changes; nothing where there is none."""
     try:
         done = subprocess.run(
-            ("git", "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=True
+            ("git", "describe", "--always", "--dirty"), capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
