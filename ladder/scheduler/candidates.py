@@ -156,7 +156,9 @@ def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
 def _lookaheads(plan: Plan) -> tuple[bool, ...]:
     if plan.compute == "wgmma":
         return (True,)
-    return (False, True) if plan.depth >= LOOKAHEAD_DEPTH else (False,)
+    # Between products there is room for copies; elements loaded one by one spill registers there.
+    tried = plan.depth >= LOOKAHEAD_DEPTH and plan.access == "vector"
+    return (False, True) if tried else (False,)
 
 
 def _with_fixed(

@@ -230,6 +230,11 @@ class Plan:
         """Registers per thread, estimated."""
         return 24 + sum(stage.registers for stage in self.stages)
 
+    @cached_property
+    def most_registers(self) -> int:
+        """Registers per thread at the busiest point, estimated; with fewer the kernel would spill."""
+        return self.registers + sum(stage.temporaries for stage in self.stages)
+
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 

@@ -36,6 +36,11 @@ class Stage:
         """32-bit registers per thread that the stage keeps alive (an estimate)."""
         return 0
 
+    @property
+    def temporaries(self) -> int:
+        """Registers per thread beside those at the stage's busiest point (an estimate): what a plan must have room for."""
+        return 0
+
     def describe(self) -> str:
         """One line for ``print(plan)``."""
         return ""
@@ -123,6 +128,12 @@ class Decode(Stage):
         # words, two pairs of fragments of which one is being multiplied, and shifted copies that later steps share
         return self.row_tiles * (self.program.words + 8 + self.program.steps // 2)
 
+    @property
+    def temporaries(self) -> int:
+        """Registers per thread, estimated."""
+        # Measured on ptxas' spills: about one value under way for each operation that 8 codes take.
+        return round(self.row_tiles * sum(self.program.pipes().values()))
+
     def describe(self) -> str:
         """One line for ``print(plan)``."""
         pipes = ", ".join(
@@ -154,6 +165,12 @@ class Multiply(Stage):
         """Registers per thread, estimated."""
         tile = self.row_tiles * self.token_tiles * 4
         return tile * self.classes + self.sums * self.token_tiles * 4 + 4
+
+    @property
+    def temporaries(self) -> int:
+        """Registers per thread, estimated."""
+        # Activation fragments of two k steps and at most eight tiles; wgmma reads its activations in shared memory.
+        return 0 if self.instruction.startswith("wgmma") else 4 * min(self.token_tiles, 8)
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""

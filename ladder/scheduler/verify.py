@@ -262,7 +262,7 @@ def shared_memory_fits(plan: Plan) -> Iterator[Problem]:
 
 def registers_fit(plan: Plan) -> Iterator[Problem]:
     """The estimate stays within a thread's registers, and a block's within the SM's."""
-    device, need = plan.device, plan.registers
+    device, need = plan.device, plan.most_registers
     share = device.registers_per_sm // plan.tiling.threads
     most = min(device.registers_per_thread, share)
     if need > most:

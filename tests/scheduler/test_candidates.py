@@ -80,6 +80,7 @@ def test_lookahead_is_tried_where_warps_share_a_deep_ring_and_convert_in_registe
     assert legal == {("skinny", "mma", False), ("ring", "mma", False), ("ring", "mma", True)}
     assert not any(ahead for _, _, ahead in tried(H200, compute="mma", depth=2)[0])
     assert not any(ahead for _, _, ahead in tried(H200, convert="shared")[0])
+    assert not any(ahead for _, _, ahead in tried(H200, compute="mma", access="scalar")[0])
     # a hand that asks for it gets it
     assert all(ahead for _, _, ahead in tried(H200, lookahead=True)[0])
 

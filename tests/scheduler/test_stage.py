@@ -35,6 +35,11 @@ def test_multiply_counts_registers_of_tiles_classes_and_sums():
     )
 
 
+def test_multiply_needs_room_for_activation_fragments_that_it_does_not_read_in_place():
+    assert Multiply("mma.m16n8k16.float16", 2, 8, 1, 0).temporaries == 32
+    assert Multiply("wgmma.m64n64k16.float16.rs", 1, 8, 1, 0).temporaries == 0
+
+
 def test_reduction_needs_one_tile_a_slice():
     assert Reduce(4, 1024).reused_bytes == 4096
 
@@ -52,6 +57,7 @@ def test_epilogue_means_what_it_says():
 
 def test_a_stage_needs_nothing_unless_it_says_so():
     assert (Stage().shared_bytes, Stage().registers, Stage().describe()) == (0, 0, "")
+    assert Stage().temporaries == 0
     assert Store("float16").shared_bytes == 0
 
 
