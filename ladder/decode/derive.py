@@ -64,7 +64,7 @@ def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> Decode
         plain = _derived(values, compute, frozenset())
         fmt = LANE_FORMATS[compute]
         target = Target(values if plain.lossless else values.rounded(fmt), fmt, plain.lossless)
-        return min(plain, *lookups(target, features), key=cycles)
+        return min((plain, *lookups(target, features)), key=cycles)
     known = shipped(values, compute)
     return known if known is not None else search_program(values, compute)
 

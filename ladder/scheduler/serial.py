@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -25,6 +26,7 @@ from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan, Tiling
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
+from ladder.scheduler.verify import verify
 from ladder.ttile import (
     CostConstants,
     Device,
@@ -128,6 +130,8 @@ def load_plan(text: str) -> Plan:
         PlanError: the text is no plan, or of another version.
     """
     plan: Plan = _value(Plan, text)
+    with _reading(Plan):
+        verify(plan)
     return plan
 
 
@@ -166,11 +170,15 @@ def load_planset(text: str) -> PlanSet:
     Raises:
         PlanError: the text is no plan set, or of another version.
     """
-    document = _document(PlanSet, text)
-    shared = {name: decode(document.get(name)) for name in _SHARED}
-    blank = dict.fromkeys(_SHARED)
-    plans = [decode({**node, **blank}) for node in document.get("plans", ())]
-    return PlanSet(tuple(replace(plan, **shared) for plan in plans))
+    with _reading(PlanSet):
+        document = _document(PlanSet, text)
+        shared = {name: decode(document.get(name)) for name in _SHARED}
+        blank = dict.fromkeys(_SHARED)
+        plans = [decode({**node, **blank}) for node in document.get("plans", ())]
+        found = PlanSet(tuple(replace(plan, **shared) for plan in plans))
+        for plan in found.plans:
+            verify(plan)
+    return found
 
 
 def _text(cls: type, value: Any) -> str:
@@ -178,10 +186,37 @@ def _text(cls: type, value: Any) -> str:
 
 
 def _value(cls: type, text: str) -> Any:
-    value = decode(_document(cls, text).get("value"))
+    with _reading(cls):
+        value = decode(_document(cls, text).get("value"))
     if not isinstance(value, cls):
         raise PlanError(f"the text holds a {type(value).__name__}", at=f"reading a {cls.__name__}")
     return value
+
+
+#: what Python raises where a part of a text is of another kind than its class asks for
+_MISREAD = (
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    struct.error,
+)
+
+
+@contextmanager
+def _reading(cls: type) -> Iterator[None]:
+    """Turn whatever goes wrong in a text that was changed by hand into the one error that readers promise."""
+    try:
+        yield
+    except _MISREAD as error:
+        raise PlanError(
+            f"the text cannot be read: {type(error).__name__}: {error}",
+            at=f"reading a {cls.__name__}",
+            hint="it was changed or damaged: write it again; plan.with_(...) changes a plan",
+        ) from error
 
 
 def _document(cls: type, text: str) -> dict[str, Json]:

@@ -232,3 +232,8 @@ def test_what_cannot_be_decoded_is_refused(catalog):
     wide = SimpleNamespace(name="wide", bits=16, values=np.arange(65536.0), unused=())
     with pytest.raises(DecodeError, match="16-bit codes have no decode"):
         derive(wide, "float16")
+
+
+def test_a_type_without_lookup_candidates_has_a_program_where_the_device_converts():
+    odd = TType("odd_pair", 1, [1, 257])
+    assert derive(odd, "bfloat16", features=ladder.devices["h200"].features).compute == "bfloat16"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from ladder.errors import PlanError
+from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import EpilogueStage, Packing, Plan, PlanSet, schedule
@@ -201,3 +202,37 @@ def test_text_of_another_kind_is_refused():
 def test_values_without_a_form_are_refused():
     with pytest.raises(PlanError, match="object has no form in JSON"):
         encode(object())
+
+
+@pytest.mark.parametrize("kind", [Plan, Packing], ids=lambda kind: kind.__name__)
+def test_a_text_that_was_changed_by_hand_is_a_plan_error_or_a_legal_plan(kind):
+    """Whatever stands in the place of a part, no other error comes out."""
+    plan = a_plan()
+    text = (plan if kind is Plan else plan.packing).to_json()
+    places: dict[tuple[str, ...], tuple[str | int, ...]] = {}
+    for place in _places(json.loads(text)):
+        places.setdefault(tuple(key for key in place if isinstance(key, str)), place)
+    for place in places.values():
+        for value in (None, "x", -1, [], {"$": "float"}, {"$": "fraction", "of": "1/0"}):
+            document = json.loads(text)
+            node = document
+            for key in place[:-1]:
+                node = node[key]
+            node[place[-1]] = value
+            with suppress(LadderError):
+                kind.from_json(json.dumps(document))
+
+
+def _places(node, at=()):
+    parts = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, part in parts if isinstance(node, (dict, list)) else ():
+        yield (*at, key)
+        if isinstance(part, (dict, list)):
+            yield from _places(part, (*at, key))
+
+
+def test_a_plan_that_was_made_illegal_by_hand_is_refused():
+    text = a_plan().to_json()
+    depth = a_plan().depth
+    with pytest.raises(PlanError, match="cannot load ahead"):
+        Plan.from_json(text.replace(f'"depth":{depth}', '"depth":1'))
