@@ -60,6 +60,10 @@ class Candidates:
     rejected: tuple[Rejected, ...]
 
 
+#: k steps of an atom (16 for 1-bit codes) from which ``mma`` is not tried with lookahead
+LONG_ATOM_STEPS = 16
+
+
 def default_access(op_k: int, *, contiguous: bool) -> str:
     """Vector copies of activations where rows and groups start on 16 bytes, else scalar loads."""
     return "vector" if contiguous and op_k % VECTOR_ELEMENTS == 0 else "scalar"
@@ -156,9 +160,9 @@ def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
 def _lookaheads(plan: Plan) -> tuple[bool, ...]:
     if plan.compute == "wgmma":
         return (True,)
-    # Between products there is room for copies; elements loaded one by one spill registers there.
-    tried = plan.depth >= LOOKAHEAD_DEPTH and plan.access == "vector"
-    return (False, True) if tried else (False,)
+    # Elements that are loaded one by one between products spill registers, and so do the many steps of a long atom.
+    roomy = plan.access == "vector" and plan.packing.program.steps < LONG_ATOM_STEPS
+    return (False, True) if plan.depth >= LOOKAHEAD_DEPTH and roomy else (False,)
 
 
 def _with_fixed(

@@ -196,6 +196,12 @@ class GroupScale(Stage):
         """Registers per thread, estimated."""
         return self.accumulators + 4
 
+    @property
+    def temporaries(self) -> int:
+        """Registers per thread, estimated."""
+        # Scales of the next flush are read while those of this one are used.
+        return 4 * max(0, self.per_block - 1)
+
     def describe(self) -> str:
         """One line for ``print(plan)``."""
         when = (

@@ -51,13 +51,19 @@ def test_every_arrangement_is_legal_or_rejected_with_a_reason():
     assert all(not plan.check() for plan in found.legal)
 
 
-def tried(device, **fixed) -> tuple[list[tuple[str, str, bool]], list[str]]:
+def tried(device, op=OP, **fixed) -> tuple[list[tuple[str, str, bool]], list[str]]:
     """(family, product, lookahead) of the legal plans, and the refused ones in words."""
-    packing = choose_packing(OP, device.features)
-    found = enumerate_plans(OP, device, packing, (0, 8), fixed)
+    packing = choose_packing(op, device.features)
+    found = enumerate_plans(op, device, packing, (0, 8), fixed)
     return [(p.family, p.compute, p.lookahead) for p in found.legal], [
         refused.plan for refused in found.rejected
     ]
+
+
+def test_lookahead_of_mma_is_not_tried_over_long_atoms():
+    one_bit = matmul(8, 1024, 1024, activation="float16", weight=types["int1"].grouped(128))
+    legal = tried(H200, one_bit, compute="mma")[0]
+    assert legal and not any(ahead for _, _, ahead in legal)
 
 
 def test_fixed_tiling_is_tried_once_a_family_product_and_walk():

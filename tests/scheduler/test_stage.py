@@ -12,6 +12,7 @@ from ladder.scheduler.stage import (
     AddBias,
     EpilogueStage,
     GlobalScale,
+    GroupScale,
     LoadRing,
     Multiply,
     Reduce,
@@ -85,3 +86,7 @@ def test_decode_table_and_scratch_take_shared_memory():
     shared = plan.with_(convert="shared").stages[1]
     slice_bytes = plan.tiling.channels * plan.packing.geometry.block_k * 2
     assert shared.shared_bytes == decode.shared_bytes + plan.tiling.warps_k * slice_bytes
+
+
+def test_flushes_after_the_first_of_a_block_need_room_for_their_scales():
+    assert [GroupScale(8, flushes).temporaries for flushes in (0, 1, 4)] == [0, 0, 12]
