@@ -111,6 +111,15 @@ def test_warpgroup_products(name: str, tiling: Tiling, emulated: Emulated) -> No
     check(replace(plan, depth=4, access="scalar"), emulated, m=3)
 
 
+@pytest.mark.parametrize("m", [1, 70])
+@pytest.mark.parametrize("name", ["int4 asymmetric", "nf4", "int4 odd groups"])
+def test_programmatic_launch_fills_its_rings_in_two_parts(
+    name: str, m: int, emulated: Emulated
+) -> None:
+    op = ladder.matmul(m=m, n=40, k=520, activation="float16", weight=TYPES[name])
+    check(ladder.schedule(op, "h200", launch="pdl"), emulated, m)
+
+
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("activation", ["float16", "bfloat16"])
 def test_every_output_type(out: str, activation: str, emulated: Emulated) -> None:

@@ -95,3 +95,18 @@ def test_shared_memory_is_what_the_plan_says() -> None:
 def test_an_illegal_plan_is_refused_before_tvm_sees_it() -> None:
     with pytest.raises(PlanError):
         lower(replace(skinny(), depth=1))
+
+
+@pytest.mark.parametrize("access", ["vector", "scalar"])
+@pytest.mark.parametrize("make", [skinny, ring])
+def test_programmatic_launch_waits_before_all_but_constants(
+    make: Callable[..., Plan], access: str
+) -> None:
+    text = body(lower(make(access=access, launch="pdl")).source)
+    wait = text.index("griddepcontrol_wait(")
+    before = text[text.index("griddepcontrol_launch_dependents(") : wait]
+    after = text[wait:]
+    assert "weight_ptr" in before
+    assert "x_ptr" not in before and "y_ptr" not in before
+    assert "x_ptr" in after and "y_ptr" in after
+    assert "griddepcontrol" not in body(lower(make(access=access)).source)
