@@ -11,6 +11,7 @@ from collections import Counter
 from ladder.errors import ScheduleError
 from ladder.scheduler.candidates import Rejected
 from ladder.scheduler.hint import device_hint
+from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.search import Ranking, rank
 from ladder.ttype import losslessness
@@ -112,8 +113,9 @@ def choice_lines(plan: Plan) -> list[str]:
         lines.append(
             f"K = {cut.k} is padded to {cut.padded_k} in the packing, activations there are 0"
         )
-    if plan.packing.row_tiles * 16 != plan.op.n:
-        lines.append(f"N = {plan.op.n} is padded to {plan.packing.row_tiles * 16} in the packing")
+    rows = plan.packing.stored_tiles * TILE_ROWS
+    if rows != plan.op.n:
+        lines.append(f"N = {plan.op.n} is padded to {rows} in the packing")
     return lines
 
 

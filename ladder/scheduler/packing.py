@@ -3,15 +3,17 @@
 A packing is chosen from (weight type, compute type, device features, N, K) before any plan; every plan of an operator
 reads the same bytes. It is the inverse of what the consuming fragment and the decode program want:
 
-* ``weight`` uint32 ``[row_tiles, atoms, 32 * words]``: one *atom* is 16 rows x ``atom_k`` columns as a warp decodes it.
-  Inside an atom, word ``w`` of lane ``l`` stands in vectors of 4, 2 or 1 words, ``[vector][lane][word]``, so that a lane
-  reads its words with the widest aligned loads and a warp reads consecutive bytes.
-* ``scales`` and ``zeros`` ``[row_tiles, groups, 16]``: the rows of a tile as (g, half) with row = g + 8*half, so that one
+* ``weight`` uint32 ``[bands, blocks, 4, atoms, 32 * words]``: one *atom* is 16 rows x ``atom_k`` columns as a warp decodes
+  it, and a *band* is the 64 rows that a warpgroup multiplies: what a band needs of one block of K is one run of bytes, for
+  one bulk copy. Inside an atom, word ``w`` of lane ``l`` stands in vectors of 4, 2 or 1 words, ``[vector][lane][word]``, so
+  that a lane reads its words with the widest aligned loads and a warp reads consecutive bytes.
+* ``scales`` and ``zeros`` ``[bands, groups, 4, 16]``: the rows of a tile as (g, half) with row = g + 8*half, so that one
   load brings both rows that a lane's accumulators hold.
+* ``unit`` float32 ``[2]`` where the type has scales: 2^-e and 2^e, see :mod:`ladder.scheduler.unit`.
 * ``global_scale`` float32 ``[1]`` where the type has a second-level scale.
 * ``table`` uint32 ``[entries]`` where the decode program looks codes up.
 
-Rows are padded to 16, columns as :mod:`ladder.scheduler.geometry` says.
+Rows are padded to 64, columns as :mod:`ladder.scheduler.geometry` says.
 """
 
 from __future__ import annotations
@@ -29,13 +31,17 @@ from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.geometry import STEP_K, KGeometry, counted, round_up
+from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 
 #: rows of a tile: the M extent of mma.m16n8k16
 TILE_ROWS = 16
 
+#: tiles of a band: the M extent of wgmma.m64
+BAND_TILES = 4
+
 #: raised whenever the same weights would get other bytes
-PACKING_VERSION = 1
+PACKING_VERSION = 2
 
 #: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
 METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)
@@ -80,8 +86,23 @@ class Packing:
 
     @property
     def row_tiles(self) -> int:
-        """Tiles of 16 rows."""
+        """Tiles of 16 rows that hold some of the weight."""
         return round_up(self.n, TILE_ROWS) // TILE_ROWS
+
+    @property
+    def bands(self) -> int:
+        """Bands of :data:`BAND_TILES` tiles."""
+        return -(-self.row_tiles // BAND_TILES)
+
+    @property
+    def stored_tiles(self) -> int:
+        """Tiles that lie in memory, those that only fill the last band included."""
+        return self.bands * BAND_TILES
+
+    @property
+    def atoms_per_block(self) -> int:
+        """Atoms of one row tile in one block of K."""
+        return self.geometry.block_k // self.program.atom_k
 
     @property
     def atoms(self) -> int:
@@ -125,14 +146,29 @@ class Packing:
         """32-bit words of an atom, all lanes together."""
         return 32 * self.program.words
 
+    @property
+    def block_words(self) -> int:
+        """32-bit words of one row tile in one block of K."""
+        return self.atoms_per_block * self.atom_words
+
     def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Name -> (shape, dtype name) of every packed array."""
         arrays: dict[str, tuple[tuple[int, ...], str]] = {
-            "weight": ((self.row_tiles, self.atoms, self.atom_words), "uint32")
+            "weight": (
+                (
+                    self.bands,
+                    self.geometry.blocks,
+                    BAND_TILES,
+                    self.atoms_per_block,
+                    self.atom_words,
+                ),
+                "uint32",
+            )
         }
-        metadata = (self.row_tiles, self.geometry.padded_groups, TILE_ROWS)
+        metadata = (self.bands, self.geometry.padded_groups, BAND_TILES, TILE_ROWS)
         if self.scale_dtype is not None:
             arrays["scales"] = (metadata, self.scale_dtype.name)
+            arrays["unit"] = ((2,), "float32")
         if self.zero_dtype is not None:
             arrays["zeros"] = (metadata, self.zero_dtype.name)
         if self.has_global_scale:
@@ -185,7 +221,7 @@ class Packing:
             PackingError: the weights have another type or shape, or hold codes that this packing's decode cannot carry.
         """
         self._check(weights)
-        tiles, atom_k = self.row_tiles, self.program.atom_k
+        tiles, atom_k = self.stored_tiles, self.program.atom_k
         codes = np.full((tiles * TILE_ROWS, self.geometry.padded_k), self.pad_code, np.uint8)
         codes[: self.n] = self._pad_groups(weights.codes, self.pad_code)
         packed = np.empty((tiles, self.atoms, self.atom_words), np.uint32)
@@ -197,11 +233,18 @@ class Packing:
             packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[
                 ..., self.word_order
             ]
-        arrays: dict[str, NDArray[Any]] = {"weight": packed}
+        banded = packed.reshape(
+            self.bands, BAND_TILES, self.geometry.blocks, self.atoms_per_block, -1
+        )
+        arrays: dict[str, NDArray[Any]] = {
+            "weight": np.ascontiguousarray(banded.transpose(0, 2, 1, 3, 4))
+        }
         if self.scale_dtype is not None and weights.scales is not None:
             arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype)
         if self.zero_dtype is not None:
             arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype)
+        if "scales" in arrays:
+            arrays["unit"] = unit_of(self, arrays["scales"], arrays.get("zeros"))
         if self.has_global_scale:
             arrays["global_scale"] = np.asarray([weights.global_scale], np.float32)
         if self.program.table is not None:
@@ -217,7 +260,7 @@ class Packing:
                 raise PackingError(
                     f"packed {name} is {what}, expected {dtype}{list(shape)}", at=self
                 )
-        atoms = unpack_atom(self.program, self.words_of(arrays["weight"]))
+        atoms = unpack_atom(self.program, self.words_of(self.weight_by_tile(arrays["weight"])))
         codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[: self.n]
         fields: dict[str, Any] = {"codes": self._drop_padding(codes)}
         if self.scale_dtype is not None:
@@ -227,6 +270,16 @@ class Packing:
         if self.has_global_scale:
             fields["global_scale"] = float(arrays["global_scale"][0])
         return Quantized(self.weight, **fields)
+
+    def weight_by_tile(self, weight: NDArray[Any]) -> NDArray[Any]:
+        """Packed words as they lie in memory -> ``[stored_tiles, atoms, 32 * words]``."""
+        tiles: NDArray[Any] = weight.transpose(0, 2, 1, 3, 4)
+        return tiles.reshape(self.stored_tiles, self.atoms, self.atom_words)
+
+    def metadata_by_tile(self, packed: NDArray[Any]) -> NDArray[Any]:
+        """Packed scales or zeros as they lie in memory -> ``[stored_tiles, padded_groups, 16]``."""
+        tiles: NDArray[Any] = packed.transpose(0, 2, 1, 3)
+        return tiles.reshape(self.stored_tiles, -1, TILE_ROWS)
 
     def words_of(self, weight: NDArray[Any]) -> NDArray[np.uint32]:
         """Packed words in the order of memory ``[..., 32 * words]`` -> by word and lane ``[..., words, 32]``."""
@@ -284,19 +337,20 @@ class Packing:
         return np.ascontiguousarray(kept.reshape(len(codes), -1)[:, : cut.k])
 
     def _pack_metadata(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Per-group values ``[ceil(n/rows), groups]`` -> ``[row_tiles, padded_groups, 16]``; padding is 0 or its smallest value."""
+        """Per-group values ``[ceil(n/rows), groups]`` -> ``[bands, padded_groups, 4, 16]``; padding is 0 or its smallest value."""
         rows = self.weight.group[0] or self.n
         per_row = np.repeat(np.asarray(values), rows, axis=0)[: self.n]
         fill = np.zeros((), np.uint8).view(dtype) if dtype.itemsize == 1 else np.zeros((), dtype)
-        shape = (self.row_tiles * TILE_ROWS, self.geometry.padded_groups)
+        shape = (self.stored_tiles * TILE_ROWS, self.geometry.padded_groups)
         full = np.full(shape, fill, dtype)
         full[: self.n, : self.geometry.groups] = per_row.astype(dtype)
-        tiled = full.reshape(self.row_tiles, TILE_ROWS, -1)[:, METADATA_ROWS]
-        return np.ascontiguousarray(tiled.transpose(0, 2, 1))
+        banded = full.reshape(self.bands, BAND_TILES, TILE_ROWS, -1)[:, :, METADATA_ROWS]
+        return np.ascontiguousarray(banded.transpose(0, 3, 1, 2))
 
     def _unpack_metadata(self, packed: NDArray[Any]) -> NDArray[Any]:
-        rows = np.empty((self.row_tiles, TILE_ROWS, packed.shape[1]), packed.dtype)
-        rows[:, METADATA_ROWS] = packed.transpose(0, 2, 1)
+        by_tile = self.metadata_by_tile(packed)
+        rows = np.empty((self.stored_tiles, TILE_ROWS, by_tile.shape[1]), packed.dtype)
+        rows[:, METADATA_ROWS] = by_tile.transpose(0, 2, 1)
         per_row = rows.reshape(-1, packed.shape[1])[: self.n, : self.geometry.groups]
         return np.ascontiguousarray(per_row[:: self.weight.group[0] or self.n])
 

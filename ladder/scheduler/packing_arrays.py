@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from ladder.decode.program import DecodeProgram
 from ladder.errors import PackingError
-from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS, Packing
+from ladder.scheduler.packing import BAND_TILES, METADATA_ROWS, TILE_ROWS, Packing
+from ladder.scheduler.unit import (
+    largest_finite_bits,
+    magnitude_mask,
+    magnitude_of,
+    unit_for,
+)
 
 #: an array of any library, its namespace, its device
 Array = Any
@@ -91,6 +97,8 @@ def pack_arrays(
         values = _zero_values(xp, packing, zeros) if packing.weight.zero == "integer" else zeros
         arrays["zeros"] = _pack_metadata(xp, packing, values)
     device = codes.device
+    if "scales" in arrays:
+        arrays["unit"] = _unit(xp, packing, arrays)
     if packing.has_global_scale:
         arrays["global_scale"] = xp.asarray([global_scale], dtype=xp.float32, device=device)
     if packing.program.table is not None:
@@ -118,7 +126,7 @@ def unpack_arrays(packing: Packing, arrays: Mapping[str, Array]) -> dict[str, Ar
 
 
 def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
-    tiles, cut = packing.row_tiles, packing.geometry
+    tiles, cut = packing.stored_tiles, packing.geometry
     padded = _pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
     step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
     places = runs(packing.program)
@@ -126,7 +134,11 @@ def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
         _pack_tiles(xp, packing, padded[first * TILE_ROWS : (first + step) * TILE_ROWS], places)
         for first in range(0, tiles, step)
     ]
-    return _as_uint32(xp, xp.concat(parts, axis=0))
+    by_tile = xp.concat(parts, axis=0)
+    banded = xp.reshape(
+        by_tile, (packing.bands, BAND_TILES, cut.blocks, packing.atoms_per_block, -1)
+    )
+    return _as_uint32(xp, xp.permute_dims(banded, (0, 2, 1, 3, 4)))
 
 
 def _pack_tiles(xp: Namespace, packing: Packing, codes: Array, places: tuple[Run, ...]) -> Array:
@@ -150,8 +162,10 @@ def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
     places = runs(program)
     inverse = np.argsort(packing.word_order)
     parts = []
-    for first in range(0, packing.row_tiles, step):
-        flat = _raw(xp, weight[first : first + step, ...])
+    raw = xp.permute_dims(_raw(xp, weight), (0, 2, 1, 3, 4))
+    by_tile = xp.reshape(raw, (packing.stored_tiles, packing.atoms, packing.atom_words))
+    for first in range(0, packing.stored_tiles, step):
+        flat = by_tile[first : first + step, ...]
         words = xp.take(flat, _constant(xp, inverse, weight), axis=2)
         words = xp.reshape(words, (*flat.shape[:2], program.words, 32))
         parts.append(_unpack_tiles(xp, packing, words, places))
@@ -219,24 +233,46 @@ def _drop_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
 
 
 def _pack_metadata(xp: Namespace, packing: Packing, values: Array) -> Array:
-    """``[ceil(n / rows), groups]`` -> ``[row_tiles, padded_groups, 16]``, same dtype; padding is all zero bits."""
+    """``[ceil(n / rows), groups]`` -> ``[bands, padded_groups, 4, 16]``, same dtype; padding is all zero bits."""
     rows = packing.weight.group[0] or packing.n
     raw = _raw(xp, values)
     raw = xp.take(raw, _constant(xp, np.arange(packing.n) // rows, values), axis=0)
     raw = _pad_columns(xp, raw, packing.geometry.padded_groups, 0)
-    raw = _pad_rows(xp, raw, packing.row_tiles * TILE_ROWS, 0)
-    tiled = xp.reshape(raw, (packing.row_tiles, TILE_ROWS, -1))
-    ordered = xp.take(tiled, _constant(xp, METADATA_ROWS, values), axis=1)
-    return _contiguous(xp, xp.permute_dims(ordered, (0, 2, 1))).view(values.dtype)
+    raw = _pad_rows(xp, raw, packing.stored_tiles * TILE_ROWS, 0)
+    banded = xp.reshape(raw, (packing.bands, BAND_TILES, TILE_ROWS, -1))
+    ordered = xp.take(banded, _constant(xp, METADATA_ROWS, values), axis=2)
+    return _contiguous(xp, xp.permute_dims(ordered, (0, 3, 1, 2))).view(values.dtype)
 
 
 def _unpack_metadata(xp: Namespace, packing: Packing, packed: Array) -> Array:
-    raw = xp.permute_dims(_raw(xp, packed), (0, 2, 1))
-    raw = xp.take(raw, _constant(xp, np.argsort(METADATA_ROWS), packed), axis=1)
-    raw = xp.reshape(raw, (packing.row_tiles * TILE_ROWS, -1))
+    raw = xp.permute_dims(_raw(xp, packed), (0, 2, 3, 1))
+    raw = xp.take(raw, _constant(xp, np.argsort(METADATA_ROWS), packed), axis=2)
+    raw = xp.reshape(raw, (packing.stored_tiles * TILE_ROWS, -1))
     rows = packing.weight.group[0] or packing.n
     kept = raw[: packing.n : rows, : packing.geometry.groups]
     return _contiguous(xp, kept).view(packed.dtype)
+
+
+def _unit(xp: Namespace, packing: Packing, arrays: Mapping[str, Array]) -> Array:
+    """The pair of :func:`ladder.scheduler.unit.unit_for`, from the largest scale and zero."""
+    assert packing.scale_dtype is not None
+    scale = _largest(xp, arrays["scales"], packing.scale_dtype)
+    zero = None
+    if packing.zero_dtype is not None:
+        zero = _largest(xp, arrays["zeros"], packing.zero_dtype)
+    pair = unit_for(packing, scale, zero)
+    return xp.asarray(pair, dtype=xp.float32, device=arrays["scales"].device)
+
+
+def _largest(xp: Namespace, array: Array, dtype: np.dtype[Any]) -> float:
+    """The largest magnitude among the finite numbers of an array of floats.
+
+    Floats without their sign are in the order of their bits, so that no library needs to know the type.
+    """
+    raw = xp.reshape(_raw(xp, array), (-1,))
+    numbers = xp.astype(raw, xp.int32) & magnitude_mask(dtype)
+    finite = xp.where(numbers <= largest_finite_bits(dtype), numbers, xp.zeros_like(numbers))
+    return magnitude_of(int(xp.max(finite)), dtype)
 
 
 def _zero_values(xp: Namespace, packing: Packing, zeros: Array) -> Array:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from ladder.primitives import Axes, Convert, Map, Pad, Primitive, Slice, Step, chain, pad_groups
 from ladder.scheduler.geometry import STEP_K, round_up
-from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.scheduler.plan import TILE_TOKENS, Plan
 from ladder.ttile import Tile
+
+#: lanes of a warp
+LANES = 32
 
 #: elements of an activation in one 16-byte piece, the unit of the swizzle and of ldmatrix
 PIECE = 8
@@ -47,10 +50,10 @@ def activation_padding(plan: Plan, m: int) -> tuple[Primitive, ...]:
 
 
 def pack_steps(plan: Plan) -> Transfer:
-    """Offline: codes ``[n, k]`` padded and mapped into fragment order, ``[row tiles, atoms, lanes, codes of a lane]``."""
+    """Offline: codes ``[n, k]`` padded, mapped into fragment order, and that into ``[bands, blocks, 4, atoms, lanes, codes]``."""
     packing = plan.packing
     cut, program = packing.geometry, packing.program
-    rows, fill = packing.row_tiles * TILE_ROWS, packing.pad_code
+    rows, fill = packing.stored_tiles * TILE_ROWS, packing.pad_code
     steps: list[Primitive] = []
     extent = cut.k
     if not cut.is_contiguous:
@@ -58,7 +61,8 @@ def pack_steps(plan: Plan) -> Transfer:
         extent = cut.groups * cut.padded_group
     if (rows, cut.padded_k) != (packing.n, extent):
         steps.append(Pad((rows - packing.n, cut.padded_k - extent), value=fill))
-    steps.append(Map(fragment_order(packing.row_tiles, packing.atoms, program.steps)))
+    steps.append(Map(fragment_order(packing.stored_tiles, packing.atoms, program.steps)))
+    steps.append(Map(band_order(packing)))
     return Transfer(
         "pack weight offline", chain(Tile((packing.n, packing.k), packing.element), *steps)
     )
@@ -75,17 +79,33 @@ def fragment_order(tiles: int, atoms: int, steps: int) -> Axes:
     return Axes(source, view, (0, 3, 2, 6, 4, 5, 1, 7), (tiles, atoms, 32, 8 * steps))
 
 
+def band_order(packing: Packing) -> Axes:
+    """``[tiles, atoms, 32, codes]`` -> ``[bands, blocks, 4, atoms of a block, 32, codes]``."""
+    bands, blocks, codes = packing.bands, packing.geometry.blocks, 8 * packing.program.steps
+    view = (bands, BAND_TILES, blocks, packing.atoms_per_block, LANES, codes)
+    order = (0, 2, 1, 3, 4, 5)
+    return Axes(
+        (packing.stored_tiles, packing.atoms, LANES, codes),
+        view,
+        order,
+        tuple(view[axis] for axis in order),
+    )
+
+
 def load_steps(plan: Plan) -> tuple[Transfer, ...]:
     """Transform-Load: dram -> shared -> register for weights and activations, with their conversion."""
     tiling, packing = plan.tiling, plan.packing
     program = packing.program
     packed = pack_steps(plan).steps[-1].result
     per_block = plan.atoms_per_block
-    slot = (min(tiling.tile_rows, packing.row_tiles), per_block, 32, 8 * program.steps)
+    bands = min(max(1, tiling.tile_rows // BAND_TILES), packing.bands)
+    tiles = min(tiling.tile_rows, BAND_TILES)
+    part = (bands, 1, tiles, per_block, LANES, 8 * program.steps)
+    slot = (bands * tiles, *part[3:])
     pipes = tuple((pipe, count) for pipe, count in program.pipes().items() if count)
     convert = Convert(packing.element, plan.op.activation, plan.convert, pipes)
-    weight: list[Primitive] = [Slice((0, 0, 0, 0), slot)]
-    atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, 32, 8 * program.steps))]
+    weight: list[Primitive] = [Slice((0,) * 6, part), Map(Axes.reshape(part, slot))]
+    atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, LANES, 8 * program.steps))]
     natural = Map(fragment_order(1, 1, program.steps).inverse())
     # in shared memory conversion and fragment both see the whole block; in registers a warp sees an atom
     weight += [convert] if plan.convert == "shared" else []

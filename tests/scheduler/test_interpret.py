@@ -209,8 +209,9 @@ def test_classes_with_factors_and_zeros_of_their_own(group, zero, warps_k, weigh
     plan = replace(plan, packing=replace(plan.packing, program=program))
     assert len(plan.sum_sets) == 2
     weights = weights_of(weight, 40, 330)
-    words = plan.packing.words_of(plan.packing.pack(weights)["weight"])
-    decoded = decode_atom(program, words).transpose(0, 2, 1, 3).reshape(48, -1)
+    packing = plan.packing
+    words = packing.words_of(packing.weight_by_tile(packing.pack(weights)["weight"]))
+    decoded = decode_atom(program, words).transpose(0, 2, 1, 3).reshape(64, -1)
     x = np.random.default_rng(0).standard_normal((5, 330)).astype(np.float16)
     loaded = load_activations(plan, x).astype(np.float64)
     cut = plan.packing.geometry

@@ -12,6 +12,7 @@ from ladder.scheduler import schedule
 from ladder.scheduler.interpret import load_activations
 from ladder.scheduler.steps import (
     activation_padding,
+    band_order,
     fragment_order,
     load_steps,
     pack_steps,
@@ -56,14 +57,15 @@ def test_pack_steps_give_the_codes_that_the_packer_packs():
     codes = rng.integers(0, 16, (40, 200)).astype(np.uint8)
     fragment = run(pack_steps(plan).steps, codes)
     packing = plan.packing
-    natural = fragment_order(packing.row_tiles, packing.atoms, packing.program.steps).inverse()
-    padded = natural.evaluate(fragment)
-    assert padded.shape == (48, packing.geometry.padded_k)
+    natural = fragment_order(packing.stored_tiles, packing.atoms, packing.program.steps).inverse()
+    padded = natural.evaluate(band_order(packing).inverse().evaluate(fragment))
+    assert padded.shape == (64, packing.geometry.padded_k)
     assert (padded[40:] == packing.pad_code).all()
     weights = Quantized(plan.op.weight, codes, scales=np.ones((40, 5)))
-    atoms = padded.reshape(3, 16, packing.atoms, -1).transpose(0, 2, 1, 3)
+    atoms = padded.reshape(4, 16, packing.atoms, -1).transpose(0, 2, 1, 3)
     words = pack_atom(packing.program, np.ascontiguousarray(atoms))
-    assert np.array_equal(packing.words_of(packing.pack(weights)["weight"]), words)
+    by_tile = packing.weight_by_tile(packing.pack(weights)["weight"])
+    assert np.array_equal(packing.words_of(by_tile), words)
 
 
 @pytest.mark.parametrize("placement", ["register", "shared"])

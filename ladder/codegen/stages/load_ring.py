@@ -1,9 +1,9 @@
 """Transform-Load, global -> shared: fill a slot of a ring with one block of K.
 
-    weight  [tile_rows][block bytes]              contiguous runs of the packed weight
-    x       [rows][block_k] 16-bit, permuted      slice, pad with zeros (edges of m and k), map
-    scales  [tile_rows][groups_per_block][16]     contiguous runs
-    zeros   [tile_rows][groups_per_block][16]
+    weight  [tile_rows][block bytes]                      contiguous runs of the packed weight
+    x       [rows][block_k] 16-bit, permuted              slice, pad with zeros (edges of m and k), map
+    scales  [tile_rows / w][groups_per_block][w][16]      contiguous runs, w tiles of a band together
+    zeros   [tile_rows / w][groups_per_block][w][16]
 
 Copies are 16-byte ``cp.async`` (PTX ISA, "Data Movement and Conversion Instructions: cp.async"); with ``src_size`` 0 the
 destination is filled with zeros. The swizzle makes the 8 rows that one ``ldmatrix`` phase reads lie in different banks.
@@ -11,6 +11,7 @@ destination is filled with zeros. The swizzle makes the 8 rows that one ``ldmatr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,8 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import activation_place
-from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
+from ladder.scheduler.plan import Tiling
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 
 _COPY = "cp.async.cg.shared.global.L2::128B"
@@ -28,6 +30,11 @@ _HALVES = CHUNK_BYTES // 2
 #: what a slot holds; all but the activations are constants, which no kernel before this one writes
 OPERANDS = ("weight", "x", "metadata")
 CONSTANTS = ("weight", "metadata")
+
+
+def band_width(tiling: Tiling) -> int:
+    """Tiles of one band that every CTA holds together: 4, or fewer where a CTA's tiles are no whole bands."""
+    return math.gcd(tiling.tile_rows, BAND_TILES)
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class RingEmitter:
     def __init__(self, kernel: Kernel, ring: LoadRing, base: int) -> None:
         self.kernel, self.ring = kernel, ring
         self.base = base + kernel.slice * (ring.slots * ring.slot_bytes)
-        self.offsets = self._region_offsets()
+        self.offsets = ring.offsets
         with e.stage(ring.name):
             self.weight = self._weight_copies()
             self.activations = self._activation_copies() if ring.access == "vector" else []
@@ -75,50 +82,47 @@ class RingEmitter:
             "metadata": self._copies_of_metadata,
         }
 
-    def _region_offsets(self) -> dict[str, int]:
-        offsets, at = {}, 0
-        parts = (
-            ("weight", self.ring.weight_bytes),
-            ("x", self.ring.activation_bytes),
-            ("scales", self.ring.scale_bytes),
-            ("zeros", self.ring.zero_bytes),
-        )
-        for name, nbytes in parts:
-            offsets[name] = at
-            at += -(-nbytes // self.ring.align) * self.ring.align
-        return offsets
-
     # -- addresses, once a kernel --------------------------------------------------------------------------------
 
     def _weight_copies(self) -> list[Copy]:
         packing = self.kernel.plan.packing
-        words = self.kernel.plan.atoms_per_block * packing.atom_words
-        return self._run_copies("weight", words, 4, packing.atoms * packing.atom_words)
+        return self._run_copies("weight", 1, packing.geometry.blocks, packing.block_words, 4)
 
     def _metadata_copies(self, name: str, nbytes: int) -> list[Copy]:
         cut = self.kernel.plan.packing.geometry
-        count = cut.groups_per_block * TILE_ROWS
-        itemsize = nbytes // (self.kernel.plan.tiling.tile_rows * count)
+        itemsize = nbytes // (self.kernel.plan.tiling.tile_rows * cut.groups_per_block * TILE_ROWS)
         per_chunk = CHUNK_BYTES // itemsize
-        return self._run_copies(name, count, per_chunk, cut.padded_groups * TILE_ROWS)
+        return self._run_copies(name, cut.groups_per_block, cut.padded_groups, TILE_ROWS, per_chunk)
 
-    def _run_copies(self, name: str, run: int, per_chunk: int, tile_stride: int) -> list[Copy]:
-        """Copies of one contiguous run of ``run`` elements for each row tile of the CTA."""
+    def _run_copies(
+        self, name: str, pieces: int, band_pieces: int, tile_run: int, per_chunk: int
+    ) -> list[Copy]:
+        """Copies of what the CTA needs of an array ``[bands][band_pieces][4 tiles][tile_run]``: ``pieces`` of it a block.
+
+        Tiles of one band lie side by side, so that a run holds as many of them as the CTA has together.
+        """
+        tiling, packing = self.kernel.plan.tiling, self.kernel.plan.packing
+        width = band_width(tiling)
+        run = width * tile_run
         chunks, threads = run // per_chunk, self.kernel.ring_threads
-        tiling, tiles = self.kernel.plan.tiling, self.kernel.plan.packing.row_tiles
-        clamped = tiles % tiling.tile_rows != 0
+        clamped = packing.stored_tiles % tiling.tile_rows != 0
+        band_stride = band_pieces * BAND_TILES * tile_run
         copies: list[Copy] = []
-        for turn, (chunk, guard) in enumerate(self._shares(tiling.tile_rows * chunks)):
-            tile = self.kernel.first_tile + chunk // chunks
+        count = tiling.tile_rows // width * pieces * chunks
+        for turn, (chunk, guard) in enumerate(self._shares(count)):
+            index, part = chunk // chunks, chunk % chunks
+            tile = self.kernel.first_tile + index // pieces * width
             if clamped:
-                # Beyond the last tile the last one is read again; its products are never stored.
-                tile = e.least(tile, tiles - 1)
-            regular = not clamped and threads % chunks == 0
-            if regular and turn:
-                source = copies[0].source + e.i64(turn * (threads // chunks) * tile_stride)
+                # Beyond the last tile the last ones are read again; their products are never stored.
+                tile = e.least(tile, packing.stored_tiles - width)
+            bands_apart = width == BAND_TILES and threads % (chunks * pieces) == 0
+            if turn and bands_apart and not clamped:
+                bands = turn * (threads // (chunks * pieces))
+                source = copies[0].source + e.i64(bands * band_stride)
             else:
-                place = e.i64(tile) * e.i64(tile_stride) + e.i64(chunk % chunks * per_chunk)
-                source = e.bind(place, f"{name}_source_{turn}")
+                within = index % pieces * (BAND_TILES * tile_run) + tile % BAND_TILES * tile_run
+                place = e.i64(tile // BAND_TILES) * e.i64(band_stride)
+                source = e.bind(place + e.i64(within + part * per_chunk), f"{name}_source_{turn}")
             target = self.offsets[name] + chunk * CHUNK_BYTES
             copies.append(Copy(guard, source, target))
         return copies
@@ -166,7 +170,7 @@ class RingEmitter:
         return [copy for operand in operands for copy in self._copies_of[operand](block, slot)]
 
     def _copies_of_weight(self, block: Any, slot: Any) -> list[Callable[[], None]]:
-        words = self.kernel.plan.atoms_per_block * self.kernel.plan.packing.atom_words
+        words = BAND_TILES * self.kernel.plan.packing.block_words
         return self._started("weight", self.weight, e.i64(block) * e.i64(words), slot)
 
     def _copies_of_activations(self, block: Any, slot: Any) -> list[Callable[[], None]]:
@@ -180,7 +184,7 @@ class RingEmitter:
         group = block * cut.groups_per_block // blocks_per_group
         started: list[Callable[[], None]] = []
         for name, copies in self.metadata.items():
-            started += self._started(name, copies, e.i64(group * TILE_ROWS), slot)
+            started += self._started(name, copies, e.i64(group * (BAND_TILES * TILE_ROWS)), slot)
         return started
 
     def _started(

@@ -10,8 +10,9 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.widen import widen
-from ladder.scheduler.packing import TILE_ROWS
+from ladder.codegen.stages.load_ring import band_width
+from ladder.codegen.widen import widen, widen_pair
+from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
 
 #: arena view that holds elements of a size
 _VIEW = {1: "uint8", 2: "uint16", 4: "float32"}
@@ -40,8 +41,10 @@ class Metadata:
         held = e.registers(f"row_{name}", rows, "float32")
         for index in range(rows):
             tile = kernel.first_tile + kernel.warp_n * (rows // 2) + index // 2
-            first = e.least(tile, packing.row_tiles - 1) * packing.geometry.padded_groups
-            stored = kernel.arg[name][first * TILE_ROWS + self._row(index % 2)]
+            stored_tile = e.least(tile, packing.stored_tiles - 1)
+            band = stored_tile // BAND_TILES * packing.geometry.padded_groups
+            first = (band * BAND_TILES + stored_tile % BAND_TILES) * TILE_ROWS
+            stored = kernel.arg[name][first + self._row(index % 2)]
             e.store(held, index, widen(dtype.name, stored))
         return held
 
@@ -53,14 +56,35 @@ class Metadata:
         """Value of the only group."""
         return self._held[name][2 * row_tile + half] if name in self._held else None
 
+    def rows_in_slot(self, name: str, slot: Any, group: int) -> tuple[Any, Any] | None:
+        """Values of rows g and g+8 of the warp's one row tile, by one load where they share a word."""
+        dtype = self.dtypes[name]
+        if dtype is None:
+            return None
+        if dtype.itemsize == 2:
+            place = self._place(slot, name, group, 0) // 4
+            word = e.hold(self.kernel.shared["uint32"][place], f"{name}_rows", "uint32")
+            pair = widen_pair(dtype.name, word)
+            if pair is not None:
+                return pair
+        g, h = (self.in_slot(name, slot, group, 0, half) for half in range(2))
+        return g, h
+
     def in_slot(self, name: str, slot: Any, group: int, row_tile: int, half: int) -> Any:
         """Value of group ``group`` of the block in the slot that begins at byte ``slot``."""
         dtype = self.dtypes[name]
         if dtype is None:
             return None
-        plan = self.kernel.plan
-        tile = self.kernel.warp_n * plan.tiling.row_tiles + row_tile
-        place = (tile * plan.packing.geometry.groups_per_block + group) * TILE_ROWS
-        start = (slot + self.offsets[name]) // dtype.itemsize
+        first = self._place(slot, name, group, row_tile) // dtype.itemsize
         view = self.kernel.shared[_VIEW[dtype.itemsize]]
-        return widen(dtype.name, view[start + place + self._row(half)])
+        return widen(dtype.name, view[first + half])
+
+    def _place(self, slot: Any, name: str, group: int, row_tile: int) -> Any:
+        """First byte of the lane's two rows of a row tile in a slot."""
+        plan, dtype = self.kernel.plan, self.dtypes[name]
+        assert dtype is not None
+        tile = self.kernel.warp_n * plan.tiling.row_tiles + row_tile
+        width = band_width(plan.tiling)
+        piece = tile // width * plan.packing.geometry.groups_per_block + group
+        place = (piece * width + tile % width) * TILE_ROWS + self._row(0)
+        return slot + self.offsets[name] + place * dtype.itemsize
