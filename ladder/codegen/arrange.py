@@ -1,29 +1,45 @@
-"""The arrangement of stages into a kernel: fill the rings, walk the blocks of K, finish.
+"""The arrangements of stages into a kernel: fill the rings, walk the blocks of K, finish.
 
-Both families are this one arrangement. In the skinny family a ring belongs to one warp, so that the ring barrier is a warp
-barrier and warps run freely; in the ring family all warps of a K slice share one.
+Skinny and ring family are one arrangement. In the skinny family a ring belongs to one warp, so that the ring barrier is a
+warp barrier and warps run freely; in the ring family all warps of a K slice share one. In the specialised family a warp of
+its own fills the ring, and mbarriers take the place of ring barriers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ladder.codegen import emit as e
 from ladder.codegen.block import Block
+from ladder.codegen.consume import Consume
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.decode import DecodeEmitter
-from ladder.codegen.stages.finish import reduce_and_store
+from ladder.codegen.stages.finish import (
+    finish_accumulators,
+    finish_specialised,
+    leave,
+    reduce_and_store,
+)
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.stages.load_ring import RingEmitter
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.multiply import MultiplyEmitter
+from ladder.codegen.stages.pipeline import PipelineEmitter
+from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.shared_decode import SharedWeights
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.codegen.tvm_api import IRBuilder, T
 from ladder.codegen.walk import Walk
 from ladder.scheduler.plan import Plan
-from ladder.scheduler.stage import Decode, GroupScale, Multiply, Stage
+from ladder.scheduler.stage import (
+    Barriers,
+    Decode,
+    GroupScale,
+    Multiply,
+    Stage,
+)
 
 #: emitter of each product instruction
 _MULTIPLY: dict[str, type[MultiplyEmitter | WarpgroupEmitter]] = {
@@ -38,12 +54,12 @@ def build(plan: Plan, name: str) -> Any:
     """The PrimFunc of a plan's kernel."""
     with IRBuilder() as builder, T.prim_func():
         T.func_name(name)
-        _emit(plan)
+        _ARRANGEMENTS[plan.family](plan, Kernel(plan, max(ARENA_ALIGN, plan.shared_bytes)))
     return builder.get()
 
 
-def _emit(plan: Plan) -> None:
-    kernel = Kernel(plan, max(ARENA_ALIGN, plan.shared_bytes))
+def _shared_ring(plan: Plan, kernel: Kernel) -> None:
+    """Families whose warps fill the ring that they read."""
     converts = _stage(plan, Decode)
     # The arena: lookup table, decoded weights, then the rings, whose memory the reduction takes over.
     scratch_base, ring_base = converts.shared_bytes - converts.scratch_bytes, converts.shared_bytes
@@ -65,7 +81,43 @@ def _emit(plan: Plan) -> None:
     if not plan.flushes_per_block:
         scale.flush_last()
     e.ptx("cp.async.wait_group", 0)
-    reduce_and_store(kernel, scale, ring_base)
+    reduce_and_store(kernel, scale.total, ring_base)
+
+
+def _specialised(plan: Plan, kernel: Kernel) -> None:
+    """One warp fills the ring, warpgroups read it."""
+    # The arena: lookup table, ring, whose memory the reduction takes over, and barriers, which stay.
+    ring_base = _stage(plan, Decode).shared_bytes
+    barriers = plan.shared_bytes - _stage(plan, Barriers).shared_bytes
+    pipeline = PipelineEmitter(kernel, plan.load_ring, ring_base, barriers)
+    decode = DecodeEmitter(kernel, table_base=0)
+    pipeline.make_barriers()
+    decode.fill_table()
+    e.sync_cta()
+    with e.when(kernel.loads):
+        pipeline.fill()
+        leave(kernel)
+    with e.when(kernel.multiplies):
+        multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
+        metadata = Metadata(kernel, pipeline.offsets)
+        scale: ScaleRegistersEmitter | ZeroPoint | None = None
+        if plan.scale == "register":
+            scale = ScaleRegistersEmitter(kernel, metadata)
+        elif plan.zero == "register":
+            scale = ZeroPoint(kernel, metadata, live=2 * plan.chunk_steps)
+        Consume(kernel, pipeline, decode, multiply, scale).emit()
+        finish_accumulators(kernel, multiply, metadata)
+        finish_specialised(kernel, multiply.acc, ring_base)
+
+
+Arrangement = Callable[[Plan, Kernel], None]
+
+#: how stages follow each other, by family
+_ARRANGEMENTS: dict[str, Arrangement] = {
+    "skinny": _shared_ring,
+    "ring": _shared_ring,
+    "specialised": _specialised,
+}
 
 
 def _stage(plan: Plan, kind: type[S]) -> S:

@@ -28,12 +28,20 @@ STORAGE = {
 }
 
 
+#: strides of x that a kernel takes; a tensor map holds them itself
+X_STRIDES: dict[str, tuple[str, ...]] = {
+    "vector": ("x_stride_m",),
+    "scalar": ("x_stride_m", "x_stride_k"),
+    "tensor": (),
+}
+
+
 @dataclass(frozen=True)
 class Argument:
     """One kernel argument as declared: its role and logical dtype."""
 
     name: str
-    kind: Literal["buffer", "scalar"]
+    kind: Literal["buffer", "scalar", "tensor map"]
     dtype: str
 
 
@@ -43,13 +51,17 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
         Argument(name, "buffer", dtype) for name, (_, dtype) in plan.packing.shapes().items()
     )
     bias = (Argument("bias", "buffer", plan.op.out.name),) if plan.op.bias else ()
-    strides = ("x_stride_m", "y_stride_m") + (("x_stride_k",) if plan.access == "scalar" else ())
+    strides = X_STRIDES[plan.access] + ("y_stride_m",)
+    x = Argument("x", "buffer", plan.op.activation.name)
+    if plan.access == "tensor":
+        x = Argument("x_map", "tensor map", plan.op.activation.name)
     return (
-        Argument("x", "buffer", plan.op.activation.name),
+        x,
         *packed,
         *bias,
         Argument("y", "buffer", plan.op.out.name),
         Argument("m", "scalar", "int32"),
+        *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
         *(Argument(stride, "scalar", "int64") for stride in strides),
     )
 
@@ -60,6 +72,7 @@ class Kernel:
     Attributes:
         plan: the plan that decides everything.
         arg: kernel arguments by role.
+        rank: place of the CTA in its cluster.
         lane, slice, warp_n, warp_m: the thread's place: lane of its warp, K slice, warp along channels and tokens.
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
@@ -75,7 +88,7 @@ class Kernel:
         e.annotate("tirx.launch_bounds_min_blocks_per_sm", 1)
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
-        self.thread = self._coordinates(tiling.threads)
+        self.thread = self._coordinates(plan.threads)
         self.lane = e.bind(self.thread % 32, "lane")
         warp = e.bind(self.thread // 32, "warp")
         self.slice = e.bind(warp // ring_warps, "k_slice") if tiling.warps_k > 1 else 0
@@ -93,6 +106,16 @@ class Kernel:
         self._arena_address = e.bind(e.shared_pointer(self.shared["uint8"], 0), "arena_address")
 
     @property
+    def loads(self) -> Any:
+        """Whether the thread is of a warp that only loads."""
+        return self.thread >= self.plan.tiling.threads
+
+    @property
+    def multiplies(self) -> Any:
+        """Whether the thread is of a warp that multiplies."""
+        return self.thread < self.plan.tiling.threads
+
+    @property
     def token_tiled(self) -> bool:
         """Whether tokens spread over several CTAs."""
         most = self.plan.m_range[1]
@@ -107,6 +130,9 @@ class Kernel:
         shapes = self.plan.packing.shapes()
         declared: dict[str, Any] = {}
         for argument in arguments_of(self.plan):
+            if argument.kind == "tensor map":
+                declared[argument.name] = _tensor_map(argument.name)
+                continue
             if argument.kind == "scalar":
                 declared[argument.name] = T.arg(
                     argument.name, T.int32() if argument.dtype == "int32" else T.int64()
@@ -122,19 +148,28 @@ class Kernel:
         return declared
 
     def _coordinates(self, threads: int) -> Any:
-        tiles = self.plan.channel_tiles
+        split = self.plan.split
+        extents = [self.plan.channel_tiles * split]
         if self.token_tiled:
             tokens = self.plan.tiling.tokens
-            self.block_n, self.block_m = T.cta_id([tiles, (self.arg["m"] + (tokens - 1)) // tokens])
-        else:
-            self.block_n, self.block_m = T.cta_id([tiles]), 0
+            extents.append((self.arg["m"] + (tokens - 1)) // tokens)
+        ids = T.cta_id(extents)
+        self.rank: Any = 0
+        self.block_m: Any = 0
+        block: Any = ids
+        if self.token_tiled:
+            block, self.block_m = ids
+        self.block_n = block
+        if split > 1:
+            self.rank = T.cta_id_in_cluster([split])
+            self.block_n = e.bind(block // split, "block_n")
         return T.thread_id([threads])
 
     def _declare_arena(self, nbytes: int) -> dict[str, Any]:
         arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_BASE_ALIGN)
         IRBuilder.name("arena", arena)
         views = {"uint8": arena}
-        for dtype, size in (("uint16", 2), ("uint32", 4), ("float32", 4)):
+        for dtype, size in (("uint16", 2), ("uint32", 4), ("float32", 4), ("uint64", 8)):
             views[dtype] = T.decl_buffer(
                 (nbytes // size,), dtype, data=arena.data, scope="shared.dyn", elem_offset=0
             )
@@ -146,6 +181,13 @@ class Kernel:
         Plain 32-bit sums, so that a constant part becomes the immediate offset of an instruction.
         """
         return self._arena_address + e.cast("uint32", byte)
+
+
+def _tensor_map(name: str) -> Any:
+    """A tensor map, which the host encodes; the host code that TVM derives from this is not used."""
+    handle = T.Bind(T.tvm_stack_alloca("tensormap", 1), var=T.handle("tensormap"))
+    IRBuilder.name(name, handle)
+    return handle
 
 
 def _elements(shape: tuple[int, ...]) -> int:

@@ -83,6 +83,11 @@ def ptx(text: str, *operands: Expr) -> None:
     T.evaluate(T.ptx[text](*operands))
 
 
+def ptx_where(condition: Expr, text: str, *operands: Expr) -> None:
+    """Issue one PTX instruction without results under a predicate: no branch, as between products of a warpgroup."""
+    T.evaluate(T.ptx[text](*operands, pred=T.Cast("uint32", condition)))
+
+
 def call(name: str, *operands: Expr) -> Expr:
     """The result of an intrinsic of :mod:`ladder.codegen.intrinsics`."""
     entry = intrinsics.find(name)
@@ -133,6 +138,17 @@ def when(condition: Expr | bool) -> Iterator[None]:
         return
     with T.If(condition), T.Then():
         yield
+
+
+def elected() -> Expr:
+    """Whether this is the one lane that its warp elects (PTX ISA, elect.sync)."""
+    return T.cuda.elect_sync() != T.uint32(0)
+
+
+def first_lanes(value: Expr) -> Expr:
+    """The value of a warp's first lane, which the compiler may keep in a register of the whole warp."""
+    shuffle = getattr(T.cuda, "__shfl_sync")
+    return shuffle(T.uint32(0xFFFFFFFF), value, 0, 32)
 
 
 def annotate(key: str, value: int) -> None:

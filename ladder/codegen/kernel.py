@@ -15,14 +15,22 @@ from typing import Any, Literal, cast
 from ladder.errors import ArtifactError, LaunchError
 
 #: what a buffer argument of a kernel stands for
-BUFFER_ROLES = ("x", "weight", "scales", "zeros", "global_scale", "table", "bias", "y")
-#: what a scalar argument stands for: the rows of x, and strides in elements
-SCALAR_ROLES = ("m", "x_stride_m", "x_stride_k", "y_stride_m")
+BUFFER_ROLES = ("x", "weight", "scales", "zeros", "unit", "global_scale", "table", "bias", "y")
+#: what a tensor map describes
+MAP_ROLES = ("x_map",)
+#: what a scalar argument stands for: the rows of x, strides in elements, and whether rows of y start at multiples of 16 bytes
+SCALAR_ROLES = ("m", "y_pieces", "x_stride_m", "x_stride_k", "y_stride_m")
 SCALAR_DTYPES = ("int32", "int64")
 #: launch attributes that a kernel may ask for; "pdl" is programmatic dependent launch
 ATTRIBUTES = ("pdl",)
 
-Kind = Literal["buffer", "scalar"]
+Kind = Literal["buffer", "scalar", "tensor map"]
+
+_ROLES: dict[str, tuple[str, ...]] = {
+    "buffer": BUFFER_ROLES,
+    "scalar": SCALAR_ROLES,
+    "tensor map": MAP_ROLES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +61,23 @@ class Parameter:
 
     Args:
         name: the name in the CUDA text.
-        kind: ``buffer`` (a device pointer) or ``scalar``.
-        dtype: of the buffer's elements, or ``int32``/``int64`` for a scalar.
-        role: what it stands for, one of ``BUFFER_ROLES`` or ``SCALAR_ROLES``.
+        kind: ``buffer`` (a device pointer), ``scalar`` or ``tensor map`` (encoded by the host from an array and its strides).
+        dtype: of the elements, or ``int32``/``int64`` for a scalar.
+        role: what it stands for, one of ``BUFFER_ROLES``, ``SCALAR_ROLES`` or ``MAP_ROLES``.
+        box: of a tensor map, the extents that one copy brings, outermost first, in elements; rows of 128 bytes, swizzled.
     """
 
     name: str
     kind: Kind
     dtype: str
     role: str
+    box: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a role that the launcher would not know how to fill."""
-        if self.kind not in ("buffer", "scalar"):
+        roles = _ROLES.get(self.kind)
+        if roles is None:
             raise LaunchError(f"a kernel argument of kind {self.kind!r}", at=self.name)
-        roles = BUFFER_ROLES if self.kind == "buffer" else SCALAR_ROLES
         if self.role not in roles:
             raise LaunchError(
                 f"{self.kind} {self.name!r} has role {self.role!r}",
@@ -82,17 +92,19 @@ class Parameter:
             )
 
     def __str__(self) -> str:
-        star = "*" if self.kind == "buffer" else ""
+        star = {"buffer": "*", "tensor map": f" boxes {list(self.box)}"}.get(self.kind, "")
         return f"{self.name}: {self.dtype}{star} = {self.role}"
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary that :meth:`from_json` reads back."""
-        return {"name": self.name, "kind": self.kind, "dtype": self.dtype, "role": self.role}
+        record = {"name": self.name, "kind": self.kind, "dtype": self.dtype, "role": self.role}
+        return {**record, "box": list(self.box)} if self.box else record
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Parameter:
         """Read what :meth:`to_json` wrote."""
-        return cls(data["name"], data["kind"], data["dtype"], data["role"])
+        box = tuple(int(extent) for extent in data.get("box", ()))
+        return cls(data["name"], data["kind"], data["dtype"], data["role"], box)
 
 
 @dataclass(frozen=True, slots=True)

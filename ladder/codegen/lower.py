@@ -9,6 +9,7 @@ from ladder.codegen.arrange import build
 from ladder.codegen.context import arguments_of
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.listing import listing
+from ladder.codegen.stages.pipeline import BOX_K
 from ladder.codegen.tvm_api import DeviceFunction, lower_to_cuda
 from ladder.errors import LoweringError
 from ladder.scheduler.plan import Plan
@@ -54,7 +55,13 @@ def _parameters(plan: Plan, device: DeviceFunction) -> tuple[Parameter, ...]:
             )
         argument = declared[role]
         ordered.append(
-            Parameter(name=name, kind=argument.kind, dtype=argument.dtype, role=argument.name)
+            Parameter(
+                name=name,
+                kind=argument.kind,
+                dtype=argument.dtype,
+                role=argument.name,
+                box=(plan.rows_loaded, BOX_K) if argument.kind == "tensor map" else (),
+            )
         )
     return tuple(ordered)
 
@@ -64,9 +71,9 @@ def _launch(plan: Plan) -> Launch:
     most = plan.m_range[1]
     rows = CeilDiv(by=tokens) if most is None or most > tokens else 1
     return Launch(
-        grid=(plan.channel_tiles, rows, 1),
-        block=(plan.tiling.threads, 1, 1),
-        shared_bytes=max(128, plan.shared_bytes),
+        grid=(plan.channel_tiles * plan.split, rows, 1),
+        block=(plan.threads, 1, 1),
+        shared_bytes=max(128, plan.launch_bytes),
         attributes=("pdl",) if plan.launch == "pdl" else (),
-        cluster=None,
+        cluster=(plan.split, 1, 1) if plan.split > 1 else None,
     )

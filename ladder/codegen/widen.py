@@ -40,6 +40,31 @@ _NARROW: dict[str, Callable[[Any], Any]] = {
 }
 
 
+#: both halves of a word, low first
+_WIDEN_PAIR: dict[str, Callable[[Any], tuple[Any, Any]]] = {
+    "float16": lambda word: (
+        e.call("cvt_f32_f16", e.cast("uint16", word)),
+        e.call("cvt_f32_f16", e.cast("uint16", word >> e.u32(16))),
+    ),
+    "bfloat16": lambda word: (
+        e.bits_as_f32(word << e.u32(16)),
+        e.bits_as_f32(word & e.u32(0xFFFF0000)),
+    ),
+}
+
+_NARROW_TWICE = {"float16": "cvt_f16x2_f32", "bfloat16": "cvt_bf16x2_f32"}
+
+
+def widen_pair(dtype: str, word: Any) -> tuple[Any, Any] | None:
+    """The float32 values of two 16-bit elements that one word holds; None for elements of other sizes."""
+    return _WIDEN_PAIR[dtype](word) if dtype in _WIDEN_PAIR else None
+
+
+def narrow_pair(dtype: str, low: Any, high: Any) -> Any:
+    """Two float32 rounded to nearest even and stored as a word of 16-bit elements."""
+    return e.call(_NARROW_TWICE[dtype], high, low)
+
+
 def widen(dtype: str, stored: Any) -> Any:
     """The float32 value of a stored element."""
     return _WIDEN[dtype](stored)

@@ -19,7 +19,7 @@ from ladder.errors import LaunchError, PackingError, ShapeError
 from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
 from ladder.runtime.packed import Packed
 
-#: what the "vector" access of a plan asks of x: rows start at multiples of so many elements, and so many bytes
+#: what the "vector" and "tensor" accesses of a plan ask of x: rows start at multiples of so many elements, and so many bytes
 VECTOR_ELEMENTS = 8
 VECTOR_BYTES = 16
 
@@ -61,7 +61,7 @@ class PlanLike(Protocol):
 
     @property
     def access(self) -> str:
-        """``vector`` or ``scalar``."""
+        """``vector``, ``scalar`` or ``tensor``."""
 
     def to_json(self) -> Any:
         """Return the plan as JSON."""
@@ -84,17 +84,18 @@ class Variant:
         """Return what about x's layout the kernel cannot read, or an empty text."""
         if found is None:
             return "leading axes that no single stride walks"
-        lowered = self.lowered
-        if found.stride_k != 1 and (
-            self.plan.access == "vector" or lowered.parameter("x_stride_k") is None
-        ):
+        lowered, pieces = self.lowered, self.plan.access != "scalar"
+        if found.stride_k != 1 and (pieces or lowered.parameter("x_stride_k") is None):
             return f"inner stride {found.stride_k}, not 1"
         if found.m > 1:
-            if lowered.parameter("x_stride_m") is None and found.stride_m != x.shape[-1]:
+            strided = lowered.parameter("x_stride_m") or lowered.parameter("x_map")
+            if strided is None and found.stride_m != x.shape[-1]:
                 return f"row stride {found.stride_m}, not {x.shape[-1]}"
-            if self.plan.access == "vector" and found.stride_m % VECTOR_ELEMENTS:
+            if pieces and found.stride_m % VECTOR_ELEMENTS:
                 return f"row stride {found.stride_m}, no multiple of {VECTOR_ELEMENTS}"
-        if self.plan.access == "vector" and x.pointer % VECTOR_BYTES:
+            if self.plan.access == "tensor" and found.stride_m < 0:
+                return f"row stride {found.stride_m}, negative"
+        if pieces and x.pointer % VECTOR_BYTES:
             return f"address {x.pointer:#x}, no multiple of {VECTOR_BYTES} bytes"
         return ""
 
@@ -146,6 +147,9 @@ def check_call(
     values["x"], values["y"], values["m"] = x_view.pointer, y_view.pointer, m
     values["x_stride_m"], values["x_stride_k"] = found.stride_m, found.stride_k
     values["y_stride_m"] = y_rows.stride_m
+    values["y_pieces"] = int(
+        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % VECTOR_ELEMENTS == 0
+    )
     if bias is not None or op.bias:
         values["bias"] = _check_bias(variant, bias, x_view)
     return Call(number, variant, x_view, m, values, out)

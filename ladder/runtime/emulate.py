@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import Call, Variant, check_call
+from ladder.runtime.arguments import VECTOR_ELEMENTS, Call, Variant, check_call
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.packed import Packed
 
@@ -50,6 +50,7 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
         _arguments(call, host, bias, y),
         lowered.launch.grid_for(call.m),
         lowered.launch.block,
+        cluster=lowered.launch.cluster or (1, 1, 1),
     )
     call.out[...] = y.reshape(call.out.shape)
     return call.out
@@ -57,15 +58,29 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
 
 def _arguments(call: Call, packed: Packed, bias: Any, y: NDArray[Any]) -> dict[str, Any]:
     """Return name -> flat array or number, in the order of the kernel's signature."""
-    values = {**call.values, "y_stride_m": y.size // call.m}
+    n = y.size // call.m
+    values = {**call.values, "y_stride_m": n, "y_pieces": int(n % VECTOR_ELEMENTS == 0)}
     given = {name: array.reshape(-1) for name, array in packed.numpy().items()}
     given |= {"x": _flat(call), "y": y}
     if bias is not None:
         given["bias"] = as_numpy(view(bias))
-    return {
-        p.name: given[p.role] if p.kind == "buffer" else values[p.role]
-        for p in call.variant.lowered.parameters
-    }
+    made: dict[str, Any] = {}
+    for p in call.variant.lowered.parameters:
+        if p.kind == "tensor map":
+            made[p.name] = _tensor_map(call, given["x"], p.box)
+        else:
+            made[p.name] = given[p.role] if p.kind == "buffer" else values[p.role]
+    return made
+
+
+def _tensor_map(call: Call, x: NDArray[Any], box: tuple[int, ...]) -> Any:
+    """Describe x for tensor copies, as :meth:`ladder.runtime.driver.Driver.tensor_map` does."""
+    from ladder.emulator import TensorMap
+
+    rows, columns = box
+    k = call.x.shape[-1]
+    stride = call.values["x_stride_m"] if call.m > 1 else k
+    return TensorMap(x, (k, call.m), (stride * x.itemsize,), (columns, rows), "128B")
 
 
 def _flat(call: Call) -> NDArray[Any]:

@@ -161,7 +161,7 @@ class Kernel:
     def _ready(self, call: Call, packed: Packed) -> Ready:
         return Ready(
             self.launcher.prepared(call.number, call.x.ordinal, call.m),
-            self.launcher.layout(call.number).fill(call.values),
+            self.launcher.arguments(call),
             "pdl" in call.variant.lowered.launch.attributes,
             weakref.ref(packed),
         )
@@ -248,10 +248,19 @@ class Kernel:
         packed = set(self.packing.shapes())
         for variant in self.variants:
             plan: PlanLike = variant.plan
-            given = packed | {"x", "y", "m", "x_stride_m", "x_stride_k", "y_stride_m"}
+            given = packed | {
+                "x",
+                "x_map",
+                "y",
+                "y_pieces",
+                "m",
+                "x_stride_m",
+                "x_stride_k",
+                "y_stride_m",
+            }
             given |= {"bias"} if plan.op.bias else set()
             roles = {parameter.role for parameter in variant.lowered.parameters}
-            if not roles <= given or not {"x", "weight", "y"} <= roles:
+            if not roles <= given or not {"weight", "y"} <= roles or not roles & {"x", "x_map"}:
                 raise LaunchError(
                     f"the kernel's arguments are {sorted(roles)}, a call gives {sorted(given)}",
                     at=variant.lowered.name,
@@ -282,7 +291,7 @@ class Bound:
         self._library: Library = library_of(x)
         self._pdl = pdl and "pdl" in call.variant.lowered.launch.attributes
         self._prepared: Prepared | None = None
-        self._arguments: Arguments = kernel.launcher.layout(call.number).fill(call.values)
+        self._arguments: Arguments = kernel.launcher.arguments(call)
         if call.m:
             self._prepared = kernel.launcher.fresh(call.number, call.x.ordinal, call.m)
         self.out = call.out

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ladder.codegen.toolchain import Cubin, compile_cuda
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.argument_block import ArgumentLayout, Arguments
-from ladder.runtime.arguments import Variant
+from ladder.runtime.arguments import Call, Variant
 from ladder.runtime.driver import Driver, Prepared, Three, cuda_driver
 from ladder.runtime.packed import Packed
 
@@ -21,6 +21,9 @@ PREPARED = 64
 KNOWN = 256
 
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
+
+#: bytes of an element that a tensor map describes
+ELEMENT_BYTES = 2
 
 Compile = Callable[[str, str], Cubin]
 
@@ -111,6 +114,20 @@ class Launcher:
     def layout(self, index: int) -> ArgumentLayout:
         """Return the argument layout of a variant."""
         return self._layouts[index]
+
+    def arguments(self, call: Call) -> Arguments:
+        """Return the argument block of a checked call, with a tensor map of x where the kernel reads through one."""
+        layout, values = self._layouts[call.number], call.values
+        parameter = layout.tensor_map
+        if parameter is None:
+            return layout.fill(values)
+        columns = call.x.shape[-1]
+        stride = values["x_stride_m"] if call.m > 1 else columns
+        size = ELEMENT_BYTES
+        made = self.driver.tensor_map(
+            call.x.pointer, (call.m, columns), stride * size, parameter.box
+        )
+        return layout.fill(values, made)
 
     def prepared(self, index: int, ordinal: int, m: int) -> Prepared:
         """Return a launch of a variant on a device for ``m`` rows; the calling thread keeps it."""

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import (
+    Barriers,
     Decode,
     GroupScale,
     LoadRing,
     Multiply,
     Reduce,
+    ScaleRegisters,
     Stage,
     Store,
 )
@@ -25,6 +28,8 @@ ALIGN = {"mma": 128, "wgmma": 1024}
 
 #: bytes of a compute value: activations, and weights decoded to shared memory
 VALUE_BYTES = 2
+#: bytes of an output that is staged for wide stores
+OUT_BYTES = 2
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
@@ -32,7 +37,9 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
     tiling, program = plan.tiling, plan.packing.program
     return (
         _load_ring(plan),
+        *([Barriers(slots=plan.depth)] if plan.family == "specialised" else []),
         _decode(plan),
+        *([_scale_registers(plan)] if plan.scale == "register" else []),
         Multiply(
             instruction=plan.instruction,
             row_tiles=tiling.row_tiles,
@@ -41,12 +48,31 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
             sums=len(plan.sum_sets),
         ),
         GroupScale(
-            accumulators=tiling.row_tiles * tiling.token_tiles * 4,
+            accumulators=0 if plan.in_place else tiling.row_tiles * tiling.token_tiles * 4,
             per_block=plan.flushes_per_block,
         ),
-        Reduce(slices=tiling.warps_k, tile_bytes=tiling.channels * tiling.tokens * 4),
+        _reduce(plan),
         *plan.epilogue,
         Store(out=plan.op.out.name),
+    )
+
+
+def _scale_registers(plan: Plan) -> ScaleRegisters:
+    cut = plan.packing.geometry
+    steps = min(2 * plan.chunk_steps, cut.block_k // STEP_K)
+    return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps)
+
+
+def _reduce(plan: Plan) -> Reduce:
+    tiling = plan.tiling
+    outputs = tiling.channels * tiling.tokens // plan.split
+    staged = plan.stores_fragments
+    return Reduce(
+        # a warp that has all of K stages its outputs straight from registers
+        slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
+        tile_bytes=outputs * 4,
+        staging_bytes=outputs * OUT_BYTES if staged else 0,
+        cluster=plan.split > 1,
     )
 
 

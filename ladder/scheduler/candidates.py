@@ -32,6 +32,16 @@ RING_SHAPES = (
 WARPGROUP_SHAPES = tuple((n, tiles) for n in (4, 8) for tiles in (2, 4, 8, 16, 32))
 WARPGROUP_WARPS_K = (1, 2, 4)
 WARPGROUP_DEPTHS = (3, 4, 5)
+#: (warps_k, warps_n, token_tiles) of the specialised family: 64 .. 256 channels x 8 .. 256 tokens, up to 4 warpgroups
+SPECIALISED_SHAPES = (
+    *((1, n, tiles) for n in (4, 8, 16) for tiles in (2, 4, 8)),
+    *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),
+    *((2, n, tiles) for n in (4, 8) for tiles in (2, 4)),
+)
+SPECIALISED_SPLITS = (1, 2, 4)
+#: least and most slots of its ring, which takes half of an SM or a whole one
+SPECIALISED_DEPTHS = (2, 12)
+SHORT_RING = 4
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -116,7 +126,8 @@ def enumerate_plans(
         Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
         for family, tiling, depth in arranged
     ]
-    for plan in (*plans, *_warpgroup_plans(plans[0], fixed)):
+    others = (*_warpgroup_plans(plans[0], fixed), *_specialised_plans(plans[0], fixed))
+    for plan in (*plans, *others):
         for variant in _variants(plan, fixed):
             found = problems(variant)
             if found:
@@ -146,12 +157,54 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         yield replace(like, **wanted, tiling=tiling, depth=depth)
 
 
+def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
+    """Plans with a warp that only loads, where the device has tensor copies and nothing fixed rules them out."""
+    wanted: dict[str, Any] = {
+        "family": "specialised",
+        "compute": "wgmma",
+        "access": "tensor",
+        "lookahead": False,
+        "convert": "register",
+        "scale": "register" if like.has_groups else "accumulator",
+        "zero": "register",
+    }
+    free = {"scale", "zero"}
+    if not like.device.has("tma") or any(
+        fixed.get(k, v) != v for k, v in wanted.items() if k not in free
+    ):
+        return
+    wanted |= {name: fixed[name] for name in free if name in fixed}
+    for warps_k, warps_n, token_tiles in SPECIALISED_SHAPES:
+        tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
+        for split in (fixed["split"],) if "split" in fixed else SPECIALISED_SPLITS:
+            plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
+            for depth in (fixed["depth"],) if "depth" in fixed else _depths(plan):
+                yield replace(plan, depth=depth)
+        if "tiling" in fixed:
+            return
+
+
+def _depths(plan: Plan) -> list[int]:
+    """Slots that fill the ring's share of shared memory: of half an SM, and of a whole one."""
+    least, most = SPECIALISED_DEPTHS
+    other = sum(stage.shared_bytes for stage in plan.stages) - plan.load_ring.shared_bytes
+    whole = plan.device.shared_bytes_per_block - other
+    # Programmatic launch: with room for two CTAs on an SM, those of the next launch would double up where this one has none.
+    rooms = (whole,) if plan.launch == "pdl" else (whole // 2, whole)
+    depths = [room // plan.load_ring.slot_bytes for room in rooms]
+    # A short ring is worth no second CTA.
+    kept = [depth for depth in depths if depth >= SHORT_RING] or depths[-1:]
+    return list(dict.fromkeys(min(max(depth, least), most) for depth in kept))
+
+
 def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     """The plan with and without lookahead, and with zero points taken off in either place, where there is a choice."""
     variants = [plan]
     # Warps of their own ring are bound by memory; those that share one wait for each other at every block.
     if "lookahead" not in fixed and plan.family == "ring" and plan.convert == "register":
         variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]
+    if plan.family == "specialised":
+        return variants
     if "zero" in fixed or not plan.has_zeros or register_shifts(plan.packing) is None:
         return variants
     return [replace(variant, zero=zero) for variant in variants for zero in ZEROS]

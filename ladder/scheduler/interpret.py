@@ -10,6 +10,7 @@ add with truncation; an fma is rounded from float64, which differs from a single
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,7 +95,7 @@ def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:
 def decode_lanes(plan: Plan, packed: Packed, tiles: slice) -> Floats:
     """Lane values of some row tiles: packed words -> float32 ``[16 * tiles, padded_k]``, what the mma multiplies."""
     packing, program = plan.packing, plan.packing.program
-    words = packing.words_of(packed["weight"][tiles])
+    words = packing.words_of(packing.weight_by_tile(packed["weight"])[tiles])
     registers = fragments(program, words)
     count, atoms = registers.shape[:2]
     # [tile, atom, step, (k half, row half), (g, t), half] -> [tile, row half, g, atom, step, k half, t, half]
@@ -131,7 +132,7 @@ class _Rows:
         """Scales or zeros as float32 ``[rows, padded_groups]``."""
         if name not in self.packed:
             return None
-        packed = self.packed[name][self.tiles]
+        packed = self.plan.packing.metadata_by_tile(self.packed[name])[self.tiles]
         rows = np.empty((len(packed), TILE_ROWS, packed.shape[1]), np.float32)
         rows[:, METADATA_ROWS] = packed.transpose(0, 2, 1).astype(np.float32)
         return rows.reshape(-1, packed.shape[1])
@@ -151,17 +152,16 @@ class _Rows:
 
     def totals(self, x: Floats) -> Floats:
         """Finished sums ``[m, rows]``: K slices added in order."""
-        result = self._slice_total(x, 0)
-        for index in range(1, self.plan.tiling.warps_k):
-            result += self._slice_total(x, index)
-        return result
+        first, *others = (self._slice_total(x, blocks) for blocks in k_slices(self.plan))
+        return sum(others, first)
 
-    def _slice_total(self, x: Floats, index: int) -> Floats:
-        """Sum of the blocks ``index, index + warps_k, ...``."""
+    def _slice_total(self, x: Floats, blocks: range) -> Floats:
+        """Sum of some blocks of K."""
         plan = self.plan
         cut = plan.packing.geometry
         total = np.zeros((len(x), len(self.lanes)), np.float32)
-        blocks = range(index, cut.blocks, plan.tiling.warps_k)
+        if plan.in_place:
+            return self._in_place(total, x, blocks)
         if not plan.flushes_per_block:
             steps = [s for b in blocks for s in _steps(b * cut.block_k, cut.block_k)]
             return self._flush(total, x, steps, 0)
@@ -171,6 +171,42 @@ class _Rows:
                 group = first // cut.padded_group if plan.has_groups else 0
                 total = self._flush(total, x, _steps(first, extent), group)
         return total
+
+    def _in_place(self, total: Floats, x: Floats, blocks: range) -> Floats:
+        """Products that all add to the accumulators; what is left to them is applied once."""
+        plan, cut = self.plan, self.plan.packing.geometry
+        for block in blocks:
+            for step in _steps(block * cut.block_k, cut.block_k):
+                k = slice(step * STEP_K, (step + 1) * STEP_K)
+                group = step * STEP_K // cut.padded_group if plan.has_groups else 0
+                total += x[:, k] @ self._fragment(k, 0, group).T
+        if plan.scale == "register":
+            unit: Floats = self.packed["unit"][1:]
+            return total * unit
+        ((g, h),) = plan.deferred
+        factor: Floats = self._scale(0) * self._by_row(float(g.alpha), float(h.alpha))
+        return total * factor
+
+    def _scaled(self, lanes: Floats, group: int) -> Floats:
+        """Weights ``[rows, 16]`` scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
+        plan = self.plan
+        ((g, h),) = plan.packing.program.affine
+        alpha = self._by_row(float(g.alpha), float(h.alpha))
+        beta = self._by_row(float(g.beta), float(h.beta))
+        unit, scale = self.packed["unit"][0], self._scale(group)
+        if self.zeros is None:
+            offset = scale * unit * beta
+        elif plan.packing.weight.zero == "rescaled":
+            offset = (scale * beta - self.zeros[:, group]) * unit
+        else:
+            offset = scale * unit * (beta - self.zeros[:, group])
+        compute = plan.op.activation.dtype
+        factor, offset = (
+            part.astype(compute).astype(np.float64)[:, None]
+            for part in (scale * (unit * alpha), offset)
+        )
+        scaled: Floats = (lanes * factor + offset).astype(compute).astype(np.float32)
+        return scaled
 
     def _flush(self, total: Floats, x: Floats, steps: list[int], group: int) -> Floats:
         """Multiply some k16 steps, then add their accumulators with scale, zero and deferred factors."""
@@ -197,6 +233,8 @@ class _Rows:
     def _fragment(self, k: slice, cls: int, group: int) -> Floats:
         """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off where that is in registers."""
         lanes = self.lanes[:, k]
+        if self.plan.scale == "register":
+            return self._scaled(lanes, group)
         if self.plan.zero != "register":
             return lanes
         shifts = register_shifts(self.plan.packing)
@@ -235,6 +273,17 @@ class _Rows:
         if self.plan.packing.weight.zero == "rescaled":
             return fma(scale, beta, -zero)
         return scale * (beta - zero)
+
+
+def k_slices(plan: Plan) -> tuple[range, ...]:
+    """Blocks of each K slice: CTAs of a cluster have one part after the other, slices of a CTA take its blocks in turns."""
+    blocks, slices = plan.packing.geometry.blocks, plan.tiling.warps_k
+    ends = [rank * blocks // plan.split for rank in range(plan.split + 1)]
+    return tuple(
+        range(first + index, last, slices)
+        for first, last in itertools.pairwise(ends)
+        for index in range(slices)
+    )
 
 
 def _steps(first: int, extent: int) -> list[int]:

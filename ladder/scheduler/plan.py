@@ -36,10 +36,17 @@ if TYPE_CHECKING:
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
 
+#: bytes of outputs that stmatrix writes
+OUT_BYTES = 2
+
+#: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
+CHUNKS = ((128, 4), (192, 2), (256, 1))
+
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
 COMPUTES = ("mma", "wgmma")
-ACCESSES = ("vector", "scalar")
+ACCESSES = ("vector", "scalar", "tensor")
+SCALES = ("accumulator", "register")
 LAUNCHES = ("plain", "pdl")
 
 
@@ -101,14 +108,17 @@ class Plan:
         op: what is computed.
         device: for which device.
         packing: how the weight lies in memory.
-        family: "skinny" or "ring", the arrangement that the stages follow.
+        family: "skinny", "ring" or "specialised", the arrangement that the stages follow.
         tiling: the work of a CTA and its warps.
         depth: slots of a load ring.
         convert: where codes become compute values, "register" or "shared".
         zero: where zero points are taken off, "sums" or "register" (see :mod:`ladder.scheduler.zero`).
+        scale: where scales are applied: to the float32 sums of a group ("accumulator"), or to decoded weights together with
+            zero points ("register", see :mod:`ladder.scheduler.unit`), which rounds each weight once.
+        split: CTAs that share the K of one output tile, as a cluster.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
-        access: how activations are read, "vector" or "scalar".
+        access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
         compute: the product instruction, "mma" (a warp's) or "wgmma" (a warpgroup's, activations read from shared memory).
         m_range: least and largest M that the kernel takes (None: no upper limit).
         launch: "plain" or "pdl" (programmatic dependent launch).
@@ -123,6 +133,8 @@ class Plan:
     depth: int
     convert: str = "register"
     zero: str = "sums"
+    scale: str = "accumulator"
+    split: int = 1
     lookahead: bool = False
     access: str = "vector"
     compute: str = "mma"
@@ -141,9 +153,40 @@ class Plan:
         return max(1, min(self.tiling.tokens, most))
 
     @property
+    def load_warps(self) -> int:
+        """Warps that only load; they come after those that multiply."""
+        return 1 if self.family == "specialised" else 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of the CTA."""
+        return self.tiling.threads + 32 * self.load_warps
+
+    @property
+    def chunk_steps(self) -> int:
+        """k16 steps whose products a warpgroup issues together, while it decodes the next ones."""
+        return next((steps for most, steps in CHUNKS if self.tiling.tokens <= most), 1)
+
+    @property
+    def stores_fragments(self) -> bool:
+        """Whether outputs are staged as fragments of two bytes, for 16-byte stores."""
+        return self.family == "specialised" and self.op.out.dtype.itemsize == OUT_BYTES
+
+    @property
+    def sums_in_shared(self) -> bool:
+        """Whether totals pass through shared memory before outputs are made of them."""
+        slices = self.split * self.tiling.warps_k
+        return slices > 1 or not self.stores_fragments
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the accumulators are the totals: no group's sums are kept apart from the others'."""
+        return self.family == "specialised" and not self.flushes_per_block
+
+    @property
     def atoms_per_block(self) -> int:
         """Atoms of one row tile in one block of K."""
-        return self.packing.geometry.block_k // self.packing.program.atom_k
+        return self.packing.atoms_per_block
 
     @property
     def has_groups(self) -> bool:
@@ -157,6 +200,8 @@ class Plan:
         A single group that needs activation sums is flushed every block all the same: the subtraction of
         ``zero * sum`` then cancels over one block, not over the whole K.
         """
+        if self.scale == "register":
+            return 0
         if self.has_groups:
             return self.packing.geometry.groups_per_block
         return 1 if self.sum_sets else 0
@@ -169,7 +214,7 @@ class Plan:
     @cached_property
     def sum_sets(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
-        if self.zero == "register" or not self.has_zeros:
+        if "register" in (self.zero, self.scale) or not self.has_zeros:
             return ()
         return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.packing.program.affine))
 
@@ -226,6 +271,27 @@ class Plan:
         return sum(s.shared_bytes for s in self.stages) - ring + max(ring, reused)
 
     @cached_property
+    def launch_bytes(self) -> int:
+        """Dynamic shared memory that a launch asks for, in bytes.
+
+        With programmatic launch the CTAs of the next kernel start while this one's still run. An SM must then have room
+        for its own share alone, or for that of both: with room for half a share more, SMs get unlike numbers of CTAs (on
+        an H200, M = 1: 44 us instead of 33). More shared memory than is used keeps the others out.
+        """
+        if self.launch != "pdl" or self.family != "skinny":
+            return self.shared_bytes
+        device = self.device
+        share = -(-self.channel_tiles // device.sms)
+        fitting = device.blocks_resident(
+            threads=self.threads, registers=self.registers, shared_bytes=self.shared_bytes
+        )
+        wanted = 2 * share if fitting >= 2 * share else share
+        if fitting <= wanted:
+            return self.shared_bytes
+        room = device.shared_bytes_per_sm // wanted - device.shared_bytes_reserved
+        return max(self.shared_bytes, min(room // 128 * 128, device.shared_bytes_per_block))
+
+    @cached_property
     def registers(self) -> int:
         """Registers per thread, estimated."""
         return 24 + sum(stage.registers for stage in self.stages)
@@ -238,8 +304,8 @@ class Plan:
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
-        Converting in shared memory rules out warpgroup products and lookahead; these are given up with it unless they
-        are asked for by name.
+        Converting in shared memory rules out warpgroup products, lookahead and the specialised family; these are given up
+        with it unless they are asked for by name.
 
         Raises:
             PlanError: a decision is unknown or makes the plan illegal.
@@ -273,8 +339,10 @@ class Plan:
     def brief(self) -> str:
         """The decisions in one line, without operator and device."""
         walk = (
-            (f" zeros by {self.zero},", self.has_zeros),
+            (f" zeros by {self.zero},", self.has_zeros and self.scale != "register"),
+            (" scales in register,", self.scale == "register"),
             (f" {self.compute} products,", self.compute != "mma"),
+            (f" K over {self.split} CTAs,", self.split > 1),
             (" lookahead,", self.lookahead),
         )
         return (

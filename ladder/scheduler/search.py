@@ -45,6 +45,8 @@ FIXABLE = (
     "depth",
     "convert",
     "zero",
+    "scale",
+    "split",
     "lookahead",
     "access",
     "compute",

@@ -58,7 +58,8 @@ class LoadRing(Stage):
         slots: slots of one ring; ``slots - 1`` blocks are in flight.
         warps: warps that share a ring.
         weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
-        access: "vector" (16-byte copies of activations) or "scalar" (any stride and alignment).
+        access: "vector" (16-byte copies of activations), "scalar" (any stride and alignment) or "tensor" (boxes of a tensor
+            map, by bulk copies as everything else).
         align: alignment of each operand in a slot, in bytes; a 128-byte swizzle repeats every 1024.
     """
 
@@ -74,10 +75,31 @@ class LoadRing(Stage):
     align: int = 128
 
     @property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """Operands of a slot in their order, with their bytes."""
+        return (
+            ("weight", self.weight_bytes),
+            ("x", self.activation_bytes),
+            ("scales", self.scale_bytes),
+            ("zeros", self.zero_bytes),
+        )
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """First byte of each operand in a slot, a multiple of ``align``."""
+        offsets, at = {}, 0
+        for name, nbytes in self.parts:
+            offsets[name] = at
+            at += self._aligned(nbytes)
+        return offsets
+
+    @property
     def slot_bytes(self) -> int:
-        """Bytes of one slot: weights, activations, scales, zeros, each at a multiple of ``align``."""
-        parts = (self.weight_bytes, self.activation_bytes, self.scale_bytes, self.zero_bytes)
-        return sum(-(-part // self.align) * self.align for part in parts)
+        """Bytes of one slot."""
+        return sum(self._aligned(nbytes) for _, nbytes in self.parts)
+
+    def _aligned(self, nbytes: int) -> int:
+        return -(-nbytes // self.align) * self.align
 
     @property
     def shared_bytes(self) -> int:
@@ -86,8 +108,8 @@ class LoadRing(Stage):
 
     @property
     def registers(self) -> int:
-        """Registers per thread, estimated."""
-        return 24
+        """Registers per thread, estimated; warps that only read the ring keep no addresses of copies."""
+        return 0 if self.access == "tensor" else 24
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""
@@ -95,6 +117,50 @@ class LoadRing(Stage):
             f"{self.rings} x {self.slots} slots of {self.slot_bytes} B, {counted(self.warps, 'warp')} a ring,"
             f" {self.access} activations"
         )
+
+
+@dataclass(frozen=True)
+class Barriers(Stage):
+    """Two mbarriers for each slot of a ring that other warps fill: "full" for its readers, "empty" for its writer.
+
+    Attributes:
+        slots: slots of the ring.
+    """
+
+    name: ClassVar[str] = "barriers"
+    slots: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in bytes that the stage holds: 8 B a barrier (PTX ISA, mbarrier), padded to a region."""
+        return -(-2 * 8 * self.slots // 128) * 128
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return f"a full and an empty barrier for each of {counted(self.slots, 'slot')}"
+
+
+@dataclass(frozen=True)
+class ScaleRegisters(Stage):
+    """Scale decoded weights in registers: ``w = lane * S + Z``, one fma of two lanes a register.
+
+    Attributes:
+        groups: groups that one block of K touches.
+        fragments: fragment registers that live at once.
+    """
+
+    name: ClassVar[str] = "scale in registers"
+    groups: int
+    fragments: int
+
+    @property
+    def registers(self) -> int:
+        """Registers per thread, estimated."""
+        return self.fragments
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return f"one fma of two lanes a register, {counted(self.groups, 'group')} a block; unit at the end"
 
 
 @dataclass(frozen=True)
@@ -212,25 +278,32 @@ class GroupScale(Stage):
 
 @dataclass(frozen=True)
 class Reduce(Stage):
-    """Sum the K slices of a CTA through shared memory, in a fixed order; the ring's memory is reused.
+    """Sum K slices through shared memory, in a fixed order; the ring's memory is reused.
 
     Attributes:
-        slices: K slices.
-        tile_bytes: float32 bytes of one slice's output tile.
+        slices: K slices of the CTA, or CTAs of a cluster that share K.
+        tile_bytes: float32 bytes of one slice's part of the outputs that the CTA finishes.
+        staging_bytes: bytes of finished outputs on their way to wide stores.
+        cluster: whether the slices are CTAs, which send their parts through distributed shared memory.
     """
 
     name: ClassVar[str] = "reduce"
     slices: int
     tile_bytes: int
+    staging_bytes: int = 0
+    cluster: bool = False
 
     @property
     def reused_bytes(self) -> int:
         """Bytes needed of the memory that the ring leaves free."""
-        return self.slices * self.tile_bytes
+        return self.slices * self.tile_bytes + self.staging_bytes
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""
-        return f"{counted(self.slices, 'slice')} of {self.tile_bytes} B in shared memory"
+        if not self.slices:
+            return f"none; {self.staging_bytes} B of outputs staged in shared memory"
+        where = "distributed shared memory" if self.cluster else "shared memory"
+        return f"{counted(self.slices, 'slice')} of {self.tile_bytes} B in {where}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ladder.scheduler.plan import (
     COMPUTES,
     LAUNCHES,
     PLACEMENTS,
+    SCALES,
     ZEROS,
     Plan,
     default_epilogue,
@@ -28,7 +29,7 @@ from ladder.scheduler.zero import register_shifts
 WARPGROUP_TOKENS = 256
 WARPGROUP_TILE_K = 64
 
-FAMILIES = ("skinny", "ring")
+FAMILIES = ("skinny", "ring", "specialised")
 
 #: most tokens of a CTA in the skinny family: two n8 operands of one mma
 SKINNY_TOKENS = 16
@@ -38,6 +39,9 @@ SLICE_BARRIERS = 15
 
 #: slots of a ring with lookahead: one is read, one is looked into, one is filled
 LOOKAHEAD_DEPTH = 3
+
+#: CTAs of a cluster that every device with clusters takes (CUDA C++ guide, "Thread Block Clusters")
+CLUSTER_CTAS = 8
 
 #: activations of 2 bytes in one 16-byte copy
 VECTOR_ELEMENTS = 8
@@ -78,6 +82,7 @@ def decisions_are_known(plan: Plan) -> Iterator[Problem]:
         ("family", plan.family, FAMILIES),
         ("convert", plan.convert, PLACEMENTS),
         ("zero", plan.zero, ZEROS),
+        ("scale", plan.scale, SCALES),
         ("access", plan.access, ACCESSES),
         ("compute", plan.compute, COMPUTES),
         ("launch", plan.launch, LAUNCHES),
@@ -86,6 +91,8 @@ def decisions_are_known(plan: Plan) -> Iterator[Problem]:
             yield Problem(f"{name} = {value!r} is not offered", f"one of {', '.join(offered)}")
     if type(plan.depth) is not int or plan.depth < 2:
         yield Problem(f"a ring of {plan.depth} slots cannot load ahead", "depth >= 2")
+    if type(plan.split) is not int or plan.split < 1:
+        yield Problem(f"K is shared by at least one CTA, not {plan.split}", "split >= 1")
 
 
 def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
@@ -110,6 +117,8 @@ def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
     if name not in {instruction.name for instruction in device.instruction_set}:
         yield Problem(f"{device.name} has no instruction {name}", INSTEAD[plan.compute])
     wanted = [*FEATURES, *(["pdl"] if plan.launch == "pdl" else [])]
+    wanted += ["tma"] if plan.access == "tensor" else []
+    wanted += ["cluster"] if plan.split > 1 else []
     wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.packing.program.ops if op.kind == "cvt"})
     for feature in wanted:
         if not device.has(feature):
@@ -118,7 +127,7 @@ def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
 
 def threads_fit(plan: Plan) -> Iterator[Problem]:
     """A CTA is not larger than the device's blocks."""
-    threads, most = plan.tiling.threads, plan.device.threads_per_block
+    threads, most = plan.threads, plan.device.threads_per_block
     if threads > most:
         yield Problem(f"{threads} threads > {most} of a block", "fewer warps along n, m or k")
 
@@ -143,18 +152,18 @@ def family_is_kept(plan: Plan) -> Iterator[Problem]:
 
 
 def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
-    """Vector access copies 16 bytes of activations: rows and groups must start on such a piece."""
-    if plan.access != "vector":
+    """Vector access copies 16 bytes of activations, a tensor map has strides of them: rows and groups start on a piece."""
+    if plan.access == "scalar":
         return
     if plan.op.k % VECTOR_ELEMENTS:
         yield Problem(
-            f"vector access needs K to be a multiple of {VECTOR_ELEMENTS}, not {plan.op.k}",
+            f"{plan.access} access needs K to be a multiple of {VECTOR_ELEMENTS}, not {plan.op.k}",
             'access="scalar"',
         )
     cut = plan.packing.geometry
     if not cut.is_contiguous:
         yield Problem(
-            f"vector access needs groups without padding, {cut.group} is padded to {cut.padded_group}",
+            f"{plan.access} access needs groups without padding, {cut.group} is padded to {cut.padded_group}",
             'access="scalar"',
         )
 
@@ -190,6 +199,69 @@ def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
+    """Specialised: warpgroups side by side along n, tensor maps, weights scaled before they are multiplied."""
+    if plan.family != "specialised":
+        if plan.access == "tensor":
+            yield Problem(
+                "tensor maps fill the rings of the specialised family only", 'access="vector"'
+            )
+        return
+    for name, value, wanted in (
+        ("compute", plan.compute, "wgmma"),
+        ("access", plan.access, "tensor"),
+        ("convert", plan.convert, "register"),
+        ("lookahead", plan.lookahead, False),
+    ):
+        if value != wanted:
+            yield Problem(
+                f"the specialised family has {name} = {wanted!r}, not {value!r}", "another family"
+            )
+    if plan.tiling.warps_k > min(plan.depth, plan.packing.geometry.blocks // plan.split):
+        yield Problem(
+            f"{plan.tiling.warps_k} K slices take turns at {plan.depth} slots and"
+            f" {plan.packing.geometry.blocks // plan.split} blocks",
+            "fewer K slices, or more slots",
+        )
+    if plan.flushes_per_block:
+        yield Problem(
+            f"the specialised family keeps one sum of all K, scales of {plan.op.weight} change along it",
+            'scale="register"',
+        )
+
+
+def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
+    """Scales in registers: there are scales, one class of steps, and accumulators that only the unit multiplies."""
+    if plan.scale != "register":
+        return
+    program = plan.packing.program
+    if plan.family != "specialised":
+        yield Problem("scales are applied in registers by the specialised family only")
+    if plan.packing.scale_dtype is None:
+        yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
+    if program.classes > 1:
+        yield Problem(f"scales in registers take one class of steps, not {program.classes}")
+
+
+def split_is_even(plan: Plan) -> Iterator[Problem]:
+    """CTAs of a cluster share the blocks of K and the token tiles that they finish."""
+    if plan.split == 1:
+        return
+    if plan.family != "specialised":
+        yield Problem("K is shared over a cluster by the specialised family only", "split=1")
+    if plan.split > CLUSTER_CTAS:
+        yield Problem(f"{plan.split} CTAs > {CLUSTER_CTAS} of a portable cluster", "fewer CTAs")
+    if plan.tiling.token_tiles % plan.split:
+        yield Problem(
+            f"{plan.tiling.token_tiles} token tiles cannot be finished by {plan.split} CTAs alike",
+            "a split that divides the token tiles",
+        )
+    if plan.packing.geometry.blocks < plan.split:
+        yield Problem(
+            f"{plan.split} CTAs share {plan.packing.geometry.blocks} blocks of K", "a smaller split"
+        )
+
+
 def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
     """wgmma: four warps of 16 channels each multiply all tokens of the CTA, which lie in tiles of 64 k."""
     if plan.compute != "wgmma":
@@ -214,7 +286,7 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
             f" {len(plan.sum_sets)} activation sums",
             'zero="register", or compute="mma"',
         )
-    if not plan.lookahead:
+    if plan.family == "ring" and not plan.lookahead:
         yield Problem("products of wgmma run ahead of the ring barrier", "lookahead=True")
 
 
@@ -263,12 +335,12 @@ def shared_memory_fits(plan: Plan) -> Iterator[Problem]:
 def registers_fit(plan: Plan) -> Iterator[Problem]:
     """The estimate stays within a thread's registers, and a block's within the SM's."""
     device, need = plan.device, plan.most_registers
-    share = device.registers_per_sm // plan.tiling.threads
+    share = device.registers_per_sm // plan.threads
     most = min(device.registers_per_thread, share)
     if need > most:
         yield Problem(
             f"about {need} registers a thread > {most}"
-            f" ({device.registers_per_thread} of a thread, {share} of {plan.tiling.threads} threads)",
+            f" ({device.registers_per_thread} of a thread, {share} of {plan.threads} threads)",
             "smaller tiles a warp, or fewer warps",
         )
 
@@ -288,6 +360,9 @@ RULES: tuple[Rule, ...] = (
     vector_access_is_aligned,
     zeros_are_exact,
     lookahead_has_room,
+    specialised_is_kept,
+    scales_are_applied_once,
+    split_is_even,
     warpgroups_are_whole,
     m_range_is_covered,
     shared_memory_fits,

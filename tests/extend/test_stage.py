@@ -45,7 +45,7 @@ def emit_clamp(kernel: Any, stage: Clamp, value: Any, channel: Any) -> Any:
 
 @pytest.fixture
 def with_emitter() -> Iterator[None]:
-    from ladder.codegen.stages.finish import EPILOGUE_EMITTERS
+    from ladder.codegen.stages.epilogue import EPILOGUE_EMITTERS
 
     EPILOGUE_EMITTERS[Clamp] = emit_clamp
     yield

@@ -130,7 +130,7 @@ class DecodeEmitter:
         if table is None:
             return
         words = len(table.entries) * 32
-        threads = self.kernel.plan.tiling.threads
+        threads = self.kernel.plan.threads
         with e.stage("decode table"), e.loop(-(-words // threads), "entry") as i:
             index = i * threads + self.kernel.thread
             with e.when(True if words % threads == 0 else index < words):

@@ -2,92 +2,108 @@
 
 Totals go to shared memory in fragment order (16-byte stores without conflicts); then every thread finishes outputs of
 consecutive channels, so that stores to ``y[m, n]`` coalesce. Slices are added in order: the result does not depend on timing.
+Where CTAs of a cluster share K, each finishes some token tiles, and gets what the others have of them through distributed
+shared memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.group_scale import GroupScaleEmitter
-from ladder.codegen.widen import narrow, widen
-from ladder.errors import LoweringError
+from ladder.codegen.stages.epilogue import apply_epilogue
+from ladder.codegen.stages.metadata import Metadata
+from ladder.codegen.stages.store_fragments import FragmentStore
+from ladder.codegen.stages.warpgroup import WarpgroupEmitter
+from ladder.codegen.widen import narrow
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import TILE_TOKENS
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
 
-#: emits one epilogue stage: (kernel, stage, value, channel index) -> value
-EpilogueEmitter = Callable[[Kernel, EpilogueStage, Any, Any], Any]
-
-
-def _global_scale(kernel: Kernel, _stage: EpilogueStage, value: Any, _channel: Any) -> Any:
-    return value * kernel.arg["global_scale"][0]
+#: bytes of the totals of one 16 x 8 tile
+FRAGMENT_BYTES = TILE_ROWS * TILE_TOKENS * 4
 
 
-def _bias(kernel: Kernel, _stage: EpilogueStage, value: Any, channel: Any) -> Any:
-    return value + widen(kernel.plan.op.out.name, kernel.arg["bias"][channel])
-
-
-EPILOGUE_EMITTERS: dict[type[EpilogueStage], EpilogueEmitter] = {
-    GlobalScale: _global_scale,
-    AddBias: _bias,
-}
-
-
-def _emitter(stage: EpilogueStage) -> EpilogueEmitter:
-    try:
-        return EPILOGUE_EMITTERS[type(stage)]
-    except KeyError:
-        raise LoweringError(
-            f"no emitter for the epilogue stage {stage.name!r}",
-            at=type(stage).__qualname__,
-            hint="ladder.codegen.stages.finish.EPILOGUE_EMITTERS[Stage] = emitter",
-        ) from None
-
-
-def reduce_and_store(kernel: Kernel, scale: GroupScaleEmitter, base: int) -> None:
-    """Emit the end of the kernel; ``base`` is the first byte of the arena that the ring leaves free."""
+def reduce_and_store(kernel: Kernel, totals: Any, base: int) -> None:
+    """Emit the end of a kernel whose warps all multiply; ``base`` is the first byte that the ring leaves free."""
     with e.stage("reduce"):
         e.sync_cta()
-        _write_totals(kernel, scale, base)
+        write_totals(kernel, totals, base)
         e.sync_cta()
     with e.stage("store"):
-        _finish_outputs(kernel, base)
+        finish_outputs(kernel, base)
 
 
-def _write_totals(kernel: Kernel, scale: GroupScaleEmitter, base: int) -> None:
-    tiling = kernel.plan.tiling
-    token_tiles = tiling.warps_m * tiling.token_tiles
+def cluster_barrier(kernel: Kernel) -> None:
+    """A barrier of all threads of the cluster, where K is shared by several CTAs (PTX ISA, barrier.cluster)."""
+    if kernel.plan.split == 1:
+        return
+    e.ptx("barrier.cluster.arrive.release.aligned")
+    e.ptx("barrier.cluster.wait.acquire.aligned")
+
+
+def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> None:
+    """Make totals of accumulators in place: by the unit of a weight scaled in registers, else by the single scale."""
+    with e.stage("group scale"):
+        if kernel.plan.scale == "register":
+            unit = e.hold(kernel.arg["unit"][1], "unit_back", "float32")
+            factors = [unit, unit]
+        else:
+            ((g, h),) = kernel.plan.deferred
+            factors = []
+            for half, affine in enumerate((g, h)):
+                scale = metadata.single("scales", 0, half)
+                alpha = e.f32(float(affine.alpha))
+                factors.append(e.hold(alpha if scale is None else scale * alpha, "f", "float32"))
+        for index in range(multiply.stage.token_tiles * 4):
+            e.store(multiply.acc, index, multiply.acc[index] * factors[index // 2 % 2])
+
+
+def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
+    """Write the warp's totals in fragment order to the CTA that finishes them: into its own memory, or over the cluster."""
+    plan, tiling = kernel.plan, kernel.plan.tiling
+    token_tiles = tiling.warps_m * tiling.token_tiles // plan.split
+    k_slice = kernel.slice if plan.split == 1 else kernel.rank * tiling.warps_k + kernel.slice
     for row_tile in range(tiling.row_tiles):
         for tile in range(tiling.token_tiles):
+            owner, mine = divmod(tile, token_tiles) if plan.split > 1 else (0, tile)
+            column = mine if plan.split > 1 else kernel.warp_m * tiling.token_tiles + tile
             place = (
-                kernel.slice * tiling.tile_rows + kernel.warp_n * tiling.row_tiles + row_tile
-            ) * token_tiles + (kernel.warp_m * tiling.token_tiles + tile)
+                k_slice * tiling.tile_rows + kernel.warp_n * tiling.row_tiles + row_tile
+            ) * token_tiles + column
             first = (row_tile * tiling.token_tiles + tile) * 4
             target = base // 4 + (place * 32 + kernel.lane) * 4
-            e.store_vector(kernel.shared["float32"], target, scale.total, first, 4)
+            if plan.split == 1:
+                e.store_vector(kernel.shared["float32"], target, totals, first, 4)
+                continue
+            there = e.hold(e.u32(0), "there", "uint32")
+            here = kernel.shared_address(target * 4)
+            e.ptx("mapa.shared::cluster.u32", there, here, e.u32(owner))
+            parts = [totals[first + i] for i in range(4)]
+            e.ptx("st.shared::cluster.v4.f32", there, *parts)
 
 
-def _finish_outputs(kernel: Kernel, base: int) -> None:
+def finish_outputs(kernel: Kernel, base: int) -> None:
+    """Sum the slices of every output, run the epilogue and store, one element a thread at a time."""
     plan, tiling = kernel.plan, kernel.plan.tiling
-    count, threads = tiling.channels * plan.rows_loaded, tiling.threads
+    slices = plan.split * tiling.warps_k
+    rows = plan.rows_loaded // plan.split
+    count, threads = tiling.channels * rows, tiling.threads
     with e.loop(-(-count // threads), "output") as i:
         index = i * threads + kernel.thread
         with e.when(True if count % threads == 0 else index < count):
             row, token = index % tiling.channels, index // tiling.channels
-            channel = kernel.first_tile * TILE_ROWS + row
+            channel = kernel.block_n * tiling.channels + row
             place = e.bind(_fragment_place(kernel, row, token), "place")
-            stride = tiling.tile_rows * tiling.warps_m * tiling.token_tiles * 128
+            stride = tiling.tile_rows * tiling.warps_m * tiling.token_tiles * 128 // plan.split
             value = kernel.shared["float32"][base // 4 + place]
-            for k_slice in range(1, tiling.warps_k):
+            for k_slice in range(1, slices):
                 value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
             value = e.bind(value, "value")
-            m = kernel.first_token + token
+            m = kernel.first_token + (token if plan.split == 1 else kernel.rank * rows + token)
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
-                for step in plan.epilogue:
-                    value = _emitter(step)(kernel, step, value, channel)
+                value = apply_epilogue(kernel, value, channel)
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 
@@ -99,7 +115,82 @@ def _fragment_place(kernel: Kernel, row: Any, token: Any) -> Any:
     holds it in register 2*half + j.
     """
     tiling = kernel.plan.tiling
-    tile = (row // TILE_ROWS) * (tiling.warps_m * tiling.token_tiles) + token // TILE_TOKENS
+    token_tiles = tiling.warps_m * tiling.token_tiles // kernel.plan.split
+    tile = (row // TILE_ROWS) * token_tiles + token // TILE_TOKENS
     lane = (row % 8) * 4 + token % TILE_TOKENS // 2
     register = row % TILE_ROWS // 8 * 2 + token % 2
     return (tile * 32 + lane) * 4 + register
+
+
+def finish_specialised(kernel: Kernel, totals: Any, base: int) -> None:
+    """From the totals of warpgroups to y: over the cluster where CTAs share K, then as the output's type allows.
+
+    To be emitted where only the warps that multiply are; :func:`leave` is its part for those that load.
+    """
+    plan = kernel.plan
+    if plan.split > 1:
+        with e.stage("reduce"):
+            # All CTAs have read their slots before totals take the ring's memory.
+            cluster_barrier(kernel)
+            write_totals(kernel, totals, base)
+            cluster_barrier(kernel)
+    else:
+        # The same within a CTA.
+        sync_readers(kernel)
+        if plan.sums_in_shared:
+            with e.stage("reduce"):
+                write_totals(kernel, totals, base)
+                sync_readers(kernel)
+    with e.stage("store"):
+        if plan.launch == "pdl":
+            # The load warp waited for the kernel before this one; threads that store have to, too.
+            e.ptx("griddepcontrol.wait")
+        if plan.stores_fragments:
+            _store_fragments(kernel, totals, base)
+        else:
+            finish_outputs(kernel, base)
+
+
+def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
+    """Outputs that this CTA finishes, by fragments: each K slice takes some of the token tiles, or one takes all."""
+    plan, tiling = kernel.plan, kernel.plan.tiling
+    token_tiles = tiling.token_tiles // plan.split
+    slices = plan.split * tiling.warps_k if plan.sums_in_shared else 0
+    staging = base + slices * tiling.tile_rows * token_tiles * FRAGMENT_BYTES
+    store = FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+    if token_tiles % tiling.warps_k == 0:
+        each = token_tiles // tiling.warps_k
+        store.stage(partial(_owned, kernel, totals, base), kernel.slice * each, each)
+    else:
+        with e.when(kernel.slice == 0):
+            store.stage(partial(_owned, kernel, totals, base), 0, token_tiles)
+    sync_readers(kernel)
+    store.copy_out()
+
+
+def _owned(kernel: Kernel, totals: Any, base: int, tile: Any) -> list[Any]:
+    """The totals of a token tile that this CTA finishes: the warp's own, or the sum of what all K slices have of it."""
+    plan = kernel.plan
+    if not plan.sums_in_shared:
+        return [totals[4 * tile + register] for register in range(4)]
+    token_tiles = plan.tiling.token_tiles // plan.split
+    total = e.registers("sum", 4, "float32")
+    part = e.registers("part", 4, "float32")
+    for k_slice in range(plan.split * plan.tiling.warps_k):
+        place = (k_slice * plan.tiling.tile_rows + kernel.warp_n) * token_tiles + tile
+        source = base // 4 + (place * 32 + kernel.lane) * 4
+        e.load_vector(part if k_slice else total, 0, kernel.shared["float32"], source, 4)
+        for register in range(4 if k_slice else 0):
+            e.store(total, register, total[register] + part[register])
+    return [total[register] for register in range(4)]
+
+
+def sync_readers(kernel: Kernel) -> None:
+    """A barrier of the warps that multiply; barrier 0 is the CTA's."""
+    e.sync_named(e.u32(1), kernel.plan.tiling.threads)
+
+
+def leave(kernel: Kernel) -> None:
+    """What warps that only load take part in at the end: the barriers of the cluster."""
+    for _ in range(2):
+        cluster_barrier(kernel)

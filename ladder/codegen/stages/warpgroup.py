@@ -62,30 +62,41 @@ class WarpgroupEmitter:
         """All token tiles are multiplied by one instruction."""
         return [tuple(range(self.stage.token_tiles))]
 
+    def low_word(self, start: Any) -> Any:
+        """Low word of the descriptor of activations that begin at byte ``start`` of the arena."""
+        address = self.kernel.shared_address(start)
+        return ((address & e.u32(0x3FFFF)) >> e.u32(4)) | e.u32(_DESCRIPTOR & 0xFFFFFFFF)
+
     def read(self, start: Any, step: int, _tiles: tuple[int, ...], _bank: int) -> Any:
         """Nothing to read: what a product of this pair needs is where the block's activations begin."""
-        return start, step
+        return self.low_word(start), step
 
     def carried(self, start: Any, step: int, tiles: tuple[int, ...], bank: int) -> Any:
         """What :meth:`read` gave for the first pair of a block."""
         return self.read(start, step, tiles, bank)
 
     def multiply(self, steps: list[tuple[int, list[list[Any]], int]], b: Any, _tiles: Any) -> None:
-        """Issue the products of a pair: (half, A fragment of the one row tile, class) of each step."""
-        start, step = b
+        """Issue the products of some steps: (index, A fragment of the one row tile, class) of each.
+
+        Args:
+            steps: what is multiplied.
+            b: low word of the block's descriptor, and the first step.
+        """
+        low, step = b
         acc = [self.acc[i] for i in range(self.stage.token_tiles * 4)]
         e.ptx("wgmma.fence.sync.aligned")
         for half, (fragment,), _ in steps:
-            descriptor = self._descriptor(start, step + half)
+            descriptor = self._descriptor(low, step + half)
             e.ptx(self.instruction, *acc, *fragment, descriptor, e.boolean(not self.fresh), 1, 1, 0)
             self.fresh = False
         e.ptx("wgmma.commit_group.sync.aligned")
 
-    def _descriptor(self, start: Any, step: int) -> Any:
+    def _descriptor(self, low: Any, step: int) -> Any:
+        """Activations of a step: a constant further on than the block's, in units of 16 bytes, within 14 bits."""
         tile, within = divmod(step, _TILE_STEPS)
         tile_bytes = self.kernel.plan.rows_loaded * TILE_CHUNKS * 16
-        address = self.kernel.shared_address(start + tile * tile_bytes + within * 32)
-        return e.u64((address & e.u32(0x3FFFF)) >> e.u32(4)) | e.u64(_DESCRIPTOR)
+        further = (tile * tile_bytes + within * 32) // 16
+        return e.u64(low + e.u32(further)) | e.u64(_DESCRIPTOR & ~0xFFFFFFFF)
 
     def settle(self, pending: int) -> None:
         """Wait until at most ``pending`` pairs are in flight; with 0 the accumulators may be read."""

@@ -22,9 +22,13 @@ _LOW_TWICE = 0x1010
 
 
 class ZeroPoint:
-    """Emits the subtraction of one kernel; see the module's docstring."""
+    """Emits the subtraction of one kernel; see the module's docstring.
 
-    def __init__(self, kernel: Kernel, metadata: Metadata) -> None:
+    Args:
+        live: steps whose fragments live at once: one pair is multiplied while the next is made, or one chunk.
+    """
+
+    def __init__(self, kernel: Kernel, metadata: Metadata, live: int = 4) -> None:
         self.kernel, self.metadata = kernel, metadata
         packing = kernel.plan.packing
         self.compute, self.affine = packing.program.compute, packing.program.affine
@@ -33,8 +37,7 @@ class ZeroPoint:
         self.shifts = shifts
         rows = kernel.plan.tiling.row_tiles
         self.offsets = e.registers("zero_offset", rows * 2 * len(self.affine), "uint32")
-        # Fragments of two pairs of steps live at once: one is multiplied while the next is made.
-        self.sets, self.turn = 4 * rows, 0
+        self.sets, self.turn = live * rows, 0
         self.lanes = e.registers("lanes", 4 * self.sets, "uint32")
         if packing.zero_dtype is None or not kernel.plan.has_groups:
             self._set(lambda row_tile, half: self.metadata.single("zeros", row_tile, half))

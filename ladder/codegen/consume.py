@@ -1,0 +1,101 @@
+"""The main loop of the specialised family: a warpgroup decodes the next steps while its products run.
+
+    for each block:   wait for its slot
+                      for each chunk of k16 steps: decode it; issue its products; wait for those of the chunk before
+                      (after the first chunk nothing reads the slot before this one any more: it is freed)
+
+K slices of a CTA take its blocks in turns, so that their warpgroups decode and multiply side by side.
+
+A chunk's fragments are registers of their own, so that they stay untouched until its products were waited for; decoding of
+a block's first chunk overlaps the products of the last chunk of the block before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.decode import AtomDecoder, DecodeEmitter
+from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
+from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
+from ladder.codegen.stages.warpgroup import WarpgroupEmitter
+from ladder.codegen.stages.zero_point import ZeroPoint
+
+
+class Consume:
+    """Emits the loop over blocks of the warps that multiply."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        pipeline: PipelineEmitter,
+        decode: DecodeEmitter,
+        multiply: WarpgroupEmitter,
+        scale: ScaleRegistersEmitter | ZeroPoint | None,
+    ) -> None:
+        self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
+        self.multiply, self.scale = multiply, scale
+        self.plan, self.program = kernel.plan, kernel.plan.packing.program
+        cut = self.plan.packing.geometry
+        self.steps = cut.block_k // 16
+        self.steps_of_group = max(1, self.steps // cut.groups_per_block)
+        self.tiles = multiply.tile_groups()[0]
+
+    def emit(self) -> None:
+        """The loop; afterwards all products are complete."""
+        pipeline, slices = self.pipeline, self.plan.tiling.warps_k
+        cursor = Cursor("reading", pipeline.ring.slots, pipeline.units, self.kernel.slice)
+        before = e.registers("slot_before", 1, "int32")
+        e.store(before, 0, 0)
+        with e.loop(self._turns(), "turn") as turn:
+            slot = e.bind(pipeline.base + cursor.place, "slot")
+            # Of the whole warp: descriptors of all steps are then sums of uniform registers.
+            low = self.multiply.low_word(slot + pipeline.offsets["x"])
+            activations = e.bind(e.first_lanes(low), "activations")
+            pipeline.wait_full(cursor)
+            # All words are read at once: the waits for products between them would hold later loads back.
+            decoders = [self._decoder(slot, atom) for atom in range(self.plan.atoms_per_block)]
+            size = self.plan.chunk_steps
+            for first in range(0, self.steps, size):
+                chunk = range(first, min(first + size, self.steps))
+                fragments = [self._fragment(slot, decoders, step) for step in chunk]
+                self._products(activations, first, fragments)
+                if first == 0:
+                    pipeline.release(before[0], turn > 0)
+            e.store(before, 0, cursor.slot)
+            for _ in range(slices):
+                cursor.advance()
+        self.multiply.settle(0)
+
+    def _turns(self) -> Any:
+        """Blocks of this K slice."""
+        turns, slices = self.pipeline.turns, self.plan.tiling.warps_k
+        if slices == 1 or (isinstance(turns, int) and turns % slices == 0):
+            return turns if slices == 1 else turns // slices
+        return e.bind((turns - self.kernel.slice + (slices - 1)) // slices, "slice_turns")
+
+    def _decoder(self, slot: Any, atom: int) -> AtomDecoder:
+        place = self.kernel.warp_n * self.plan.atoms_per_block + atom
+        with e.stage("decode"):
+            return self.decode.atom(slot + place * (self.plan.packing.atom_words * 4))
+
+    def _fragment(self, slot: Any, decoders: list[AtomDecoder], step: int) -> list[Any]:
+        """Registers a0..a3 of a step of the block in a slot."""
+        if step % self.steps_of_group == 0 and self.scale is not None:
+            self.scale.enter_group(slot, step // self.steps_of_group)
+        atom, atom_step = divmod(step, self.program.steps)
+        with e.stage("decode"):
+            fragment = decoders[atom].fragment(atom_step)
+        match self.scale:
+            case ScaleRegistersEmitter():
+                return self.scale.apply(fragment, step)
+            case ZeroPoint():
+                return self.scale.subtract(fragment, 0, self.program.step_class[atom_step])
+        return fragment
+
+    def _products(self, activations: Any, first: int, fragments: list[list[Any]]) -> None:
+        with e.stage("multiply"):
+            steps = [(index, [fragment], 0) for index, fragment in enumerate(fragments)]
+            self.multiply.multiply(steps, (activations, first), self.tiles)
+            self.multiply.settle(1)

@@ -1,0 +1,214 @@
+"""Transform-Load of the specialised family: one warp fills the ring by bulk and tensor copies, warpgroups empty it.
+
+    load warp        for each block:  wait empty[slot]; expect bytes at full[slot]; start the copies
+    warpgroups       for each block:  wait full[slot]; ...; arrive at empty[slot]
+
+The copies of a slot: the packed words of each band of 64 channels, its scales and zeros (one run of bytes each, PTX ISA,
+"cp.async.bulk"), and a box of activations for every 64 k ("cp.async.bulk.tensor", rows of 128 bytes in the 128-byte swizzle
+that wgmma reads; what lies outside of x is filled with zeros). A slot holds the same as one that ``cp.async`` fills.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import ARENA_ALIGN, Kernel
+from ladder.codegen.stages.activations import CHUNK_HALVES, TILE_CHUNKS
+from ladder.codegen.tvm_api import T
+from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
+from ladder.scheduler.stage import LoadRing
+
+_BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+_TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+#: k of one box of activations: 128 bytes
+BOX_K = TILE_CHUNKS * CHUNK_HALVES
+
+
+class Cursor:
+    """A slot of the ring and the phase of its barriers, both in registers of one thread."""
+
+    def __init__(self, name: str, slots: int, units: int, first: Any = 0) -> None:
+        self.slots, self.units = slots, units
+        # The slot is counted too, for its barriers; its place in units, so that addresses are visibly aligned.
+        self.state = e.registers(name, 3, "int32")
+        for place, value in enumerate((first, first * units, 0)):
+            e.store(self.state, place, value)
+
+    @property
+    def slot(self) -> Any:
+        """Index of the slot."""
+        return self.state[0]
+
+    @property
+    def place(self) -> Any:
+        """First byte of the slot, from the first slot."""
+        return self.state[1] * ARENA_ALIGN
+
+    @property
+    def phase(self) -> Any:
+        """Parity of the turn through the ring."""
+        return self.state[2]
+
+    def advance(self) -> None:
+        """Go on to the next slot; behind the last one the next turn begins."""
+        last = self.state[0] == self.slots - 1
+        e.store(self.state, 2, e.select(last, self.state[2] ^ 1, self.state[2]))
+        e.store(self.state, 1, e.select(last, 0, self.state[1] + self.units))
+        e.store(self.state, 0, e.select(last, 0, self.state[0] + 1))
+
+
+class PipelineEmitter:
+    """Emits the barriers of a ring, the warp that fills it, and the waits of those that read it.
+
+    Attributes:
+        base: first byte of the ring in the arena.
+        offsets: first byte of each operand in a slot.
+        first_block, turns: the blocks of K that fall to this CTA.
+    """
+
+    def __init__(self, kernel: Kernel, ring: LoadRing, base: int, barriers: int) -> None:
+        self.kernel, self.ring, self.base, self.barriers = kernel, ring, base, barriers
+        self.plan = kernel.plan
+        self.offsets = ring.offsets
+        self.units = ring.slot_bytes // ARENA_ALIGN
+        self.readers = self.plan.tiling.ring_warps
+        self.first_block, self.turns = self._share_of_blocks()
+
+    def _share_of_blocks(self) -> tuple[Any, Any]:
+        """CTAs of a cluster take consecutive parts of K, which differ by one block at most."""
+        blocks, split = self.plan.packing.geometry.blocks, self.plan.split
+        if split == 1:
+            return 0, blocks
+        rank = self.kernel.rank
+        first = e.bind(rank * blocks // split, "first_block")
+        if blocks % split == 0:
+            return first, blocks // split
+        return first, e.bind((rank + 1) * blocks // split - first, "turns")
+
+    # -- barriers ------------------------------------------------------------------------------------------------
+
+    def _barrier(self, slot: Any, *, empty: bool) -> int | Any:
+        return self.barriers + (slot + (self.ring.slots if empty else 0)) * 8
+
+    def make_barriers(self) -> None:
+        """Set the barriers up; a barrier of the CTA must follow.
+
+        One arrival fills a slot, that of the loading thread; every warp that reads it frees it by one.
+        """
+        with e.stage("barriers"), e.when(self.kernel.thread == 0):
+            for slot in range(self.ring.slots):
+                for empty, arrivals in ((False, 1), (True, self.readers)):
+                    address = self.kernel.shared_address(self._barrier(slot, empty=empty))
+                    e.ptx("mbarrier.init.shared.b64", address, e.u32(arrivals))
+            e.ptx("fence.proxy.async.shared::cta")
+
+    def wait_full(self, cursor: Cursor) -> None:
+        """Wait until the copies into a slot have arrived."""
+        with e.stage("wait"):
+            self._wait(self._barrier(cursor.slot, empty=False), cursor.phase)
+
+    def _wait(self, barrier: Any, parity: Any) -> None:
+        view = self.kernel.shared["uint64"]
+        T.evaluate(T.cuda.mbarrier_wait(view.ptr_to([barrier // 8]), parity))
+
+    def release(self, slot: Any, condition: Any) -> None:
+        """One arrival for this warp, where a condition holds: it has read all that it needs of a slot.
+
+        Predicated: between products ptxas takes no branch, it would wait for each of them.
+        """
+        with e.stage("release"):
+            e.sync_warp()
+            address = self.kernel.shared_address(self._barrier(slot, empty=True))
+            first_lane = e.both(self.kernel.lane == 0, condition)
+            e.ptx_where(first_lane, "mbarrier.arrive.shared.b64", address)
+
+    # -- the load warp -------------------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """All copies of this CTA's blocks, by one thread."""
+        ring = self.ring
+        with e.stage(ring.name), e.when(e.elected()):
+            e.ptx("prefetch.tensormap", T.address_of(self.kernel.arg["x_map"]))
+            ahead = self._ahead()
+            cursor = Cursor("filling", ring.slots, self.units)
+            if self.plan.launch == "pdl":
+                # PTX ISA, "griddepcontrol": what no kernel before this one writes may be read before the wait.
+                e.ptx("griddepcontrol.launch_dependents")
+                with e.loop(ahead, "early") as turn:
+                    self._constants(turn, turn, turn * ring.slot_bytes)
+                e.ptx("griddepcontrol.wait")
+                with e.loop(ahead, "late") as turn:
+                    self._activations(turn, turn, turn * ring.slot_bytes)
+                first: Any = ahead
+            else:
+                first = 0
+            with e.loop(self.turns - first, "load") as index:
+                with e.when(True if self.plan.launch == "pdl" else index >= ring.slots):
+                    # The first turn finds every slot empty; later ones wait for the turn before.
+                    parity = cursor.phase if self.plan.launch == "pdl" else cursor.phase ^ 1
+                    self._wait(self._barrier(cursor.slot, empty=True), parity)
+                self._constants(first + index, cursor.slot, cursor.place)
+                self._activations(first + index, cursor.slot, cursor.place)
+                cursor.advance()
+
+    def _ahead(self) -> Any:
+        """Blocks that fit the ring at once."""
+        if isinstance(self.turns, int):
+            return min(self.turns, self.ring.slots)
+        return e.bind(e.least(self.turns, self.ring.slots), "ahead")
+
+    def _constants(self, turn: Any, slot: Any, place: Any) -> None:
+        """Expect all bytes of a slot, and start the copies of weights, scales and zeros."""
+        kernel, ring, packing = self.kernel, self.ring, self.plan.packing
+        barrier = kernel.shared_address(self._barrier(slot, empty=False))
+        expected = ring.weight_bytes + ring.activation_bytes + ring.scale_bytes + ring.zero_bytes
+        e.ptx("mbarrier.arrive.expect_tx.shared.b64", barrier, e.u32(expected))
+        block = self.first_block + turn
+        cut = packing.geometry
+        group = block * cut.groups_per_block // max(1, cut.padded_group // cut.block_k)
+        band_words = BAND_TILES * packing.block_words
+        band_rows = BAND_TILES * TILE_ROWS
+        self._bands(
+            "weight", ring.weight_bytes, block * band_words, cut.blocks * band_words, place, barrier
+        )
+        for name, nbytes in (("scales", ring.scale_bytes), ("zeros", ring.zero_bytes)):
+            if nbytes:
+                self._bands(
+                    name,
+                    nbytes,
+                    group * band_rows,
+                    cut.padded_groups * band_rows,
+                    place,
+                    barrier,
+                )
+
+    def _bands(
+        self, name: str, nbytes: int, first: Any, stride: int, place: Any, barrier: Any
+    ) -> None:
+        """One copy for each band of the CTA: ``first`` elements into the band, bands ``stride`` elements apart."""
+        kernel, bands = self.kernel, self.plan.packing.bands
+        count = self.plan.tiling.tile_rows // BAND_TILES
+        size = nbytes // count
+        for index in range(count):
+            band = kernel.block_n * count + index
+            if bands % count:
+                # Beyond the last band the last one is read again; its products are never stored.
+                band = e.least(band, bands - 1)
+            source = kernel.arg[name].ptr_to([e.i64(band) * e.i64(stride) + e.i64(first)])
+            target = kernel.shared_address(self.base + place + (self.offsets[name] + index * size))
+            e.ptx(_BULK, target, source, e.u32(size), barrier)
+
+    def _activations(self, turn: Any, slot: Any, place: Any) -> None:
+        """Start the copies of a block's activations."""
+        kernel, cut = self.kernel, self.plan.packing.geometry
+        barrier = kernel.shared_address(self._barrier(slot, empty=False))
+        box_bytes = self.plan.rows_loaded * BOX_K * 2
+        for box in range(cut.block_k // BOX_K):
+            k = (self.first_block + turn) * cut.block_k + box * BOX_K
+            target = kernel.shared_address(
+                self.base + place + (self.offsets["x"] + box * box_bytes)
+            )
+            tensor_map = T.address_of(kernel.arg["x_map"])
+            e.ptx(_TENSOR, target, tensor_map, k, kernel.first_token, barrier)
