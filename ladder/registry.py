@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from ladder.checks import TEXT, shown
 from ladder.errors import DeviceError, LadderError, TypeDeclarationError
 
 T = TypeVar("T")
@@ -28,14 +29,20 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: what the values are, for messages.
         catalog: called once, on the first look-up.
         error: what an unknown or doubled name raises.
+        refusals: names that are not offered -> why; called when an unknown name is met.
     """
 
     def __init__(
-        self, kind: str, catalog: Callable[[], Catalog[T]], error: type[LadderError]
+        self,
+        kind: str,
+        catalog: Callable[[], Catalog[T]],
+        error: type[LadderError],
+        refusals: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._kind = kind
         self._catalog = catalog
         self._error = error
+        self._refusals = refusals
         self._values: dict[str, T] = {}
         self._aliases: dict[str, str] = {}
         self._filled = False
@@ -45,7 +52,7 @@ class Registry(Mapping[str, T], Generic[T]):
         """Add a value under its own ``name`` and under aliases; returns it.
 
         Raises:
-            LadderError: (of the registry's own kind) a name is taken, or the value has none.
+            LadderError: (of the registry's own kind) a name is taken or no text, or the value has none.
         """
         with self._lock:
             self._fill()
@@ -60,13 +67,9 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         self._fill()
-        found = self._aliases.get(name, name)
-        if found not in self._values:
-            raise self._error(
-                f"unknown {self._kind} {name!r}",
-                hint=suggestion(str(name), (*self._values, *self._aliases)),
-            )
-        return self._values[found]
+        if name not in self:
+            raise self._unknown(name)
+        return self._values[self._aliases.get(name, name)]
 
     def get(self, name: str, default: Any = None) -> Any:
         """The value of a name, or ``default``."""
@@ -76,7 +79,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         self._fill()
-        return name in self._values or name in self._aliases
+        return isinstance(name, str) and (name in self._values or name in self._aliases)
 
     def __iter__(self) -> Iterator[str]:
         self._fill()
@@ -88,6 +91,22 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{self._kind}s: {', '.join(self)}>"
+
+    def _unknown(self, name: object) -> LadderError:
+        """The error for a name that nothing has: with the reason where it is refused, else with what was probably meant."""
+        at = f"ladder.{self._kind}s[{shown(name)}]"
+        known = (*self._values, *self._aliases)
+        if not isinstance(name, str):
+            hint = suggestion("", known)
+            return self._error(
+                f"a {self._kind}'s name is a text, found {shown(name)}", at=at, hint=hint
+            )
+        reason = self._refusals().get(name.lower())
+        if reason is not None:
+            return self._error(f"{name} is not offered", at=at, hint=reason)
+        return self._error(
+            f"unknown {self._kind} {shown(name)}", at=at, hint=suggestion(name, known)
+        )
 
     def _fill(self) -> None:
         """Load the catalogue once, whole or not at all."""
@@ -110,7 +129,9 @@ class Registry(Mapping[str, T], Generic[T]):
         name = getattr(value, "name", None)
         if not isinstance(name, str) or not name:
             raise self._error(
-                f"a {self._kind} is registered under its name, and {value!r} has none"
+                f"a {self._kind} is registered under its name, and {shown(value)} has none",
+                at=f"ladder.{self._kind}s.register",
+                hint=f"register a {self._kind} as it was made: its attribute name is a text",
             )
         for taken in (name, *aliases):
             self._check_free(taken, values, names)
@@ -123,10 +144,20 @@ class Registry(Mapping[str, T], Generic[T]):
     ) -> None:
         self._check_free(alias, values, names)
         if name not in values:
-            raise self._error(f"alias {alias!r} stands for {name!r}, which is no {self._kind}")
+            raise self._error(
+                f"alias {alias!r} stands for {name!r}, which is no {self._kind}",
+                at=f"aliases of the catalogue of {self._kind}s",
+                hint=suggestion(name, values),
+            )
         names[alias] = name
 
     def _check_free(self, name: str, values: dict[str, T], names: dict[str, str]) -> None:
+        if not TEXT.fits(name) or not name:
+            raise self._error(
+                f"an alias is a text, found {shown(name)}",
+                at=f"ladder.{self._kind}s.register",
+                hint="several aliases are given one by one: register(value, 'first', 'second')",
+            )
         if name in values or name in names:
             raise self._error(
                 f"the {self._kind} name {name!r} is taken",
@@ -149,6 +180,11 @@ def _load_types() -> Catalog[Any]:
     return module.TYPES, module.ALIASES
 
 
+def _refused_types() -> Mapping[str, str]:
+    refused: Mapping[str, str] = importlib.import_module("ladder.ttype.resolve").NOT_OFFERED
+    return refused
+
+
 def _load_devices() -> Catalog[Any]:
     package = importlib.import_module("ladder.catalog.devices")
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
@@ -160,7 +196,7 @@ def _load_devices() -> Catalog[Any]:
 
 
 #: elements, grouped types and compute types; ``int8`` is the element (see ``ttype.compute_type``)
-types: Registry[Any] = Registry("type", _load_types, TypeDeclarationError)
+types: Registry[Any] = Registry("type", _load_types, TypeDeclarationError, _refused_types)
 
 #: devices: each module of ``ladder.catalog.devices`` exposes ``DEVICE`` and, if it likes, ``ALIASES``
 devices: Registry[Any] = Registry("device", _load_devices, DeviceError)

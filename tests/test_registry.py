@@ -11,6 +11,7 @@ import pytest
 
 from ladder.errors import DeviceError, LadderError, TypeDeclarationError
 from ladder.registry import Registry, suggestion, types
+from ladder.ttype.resolve import NOT_OFFERED
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,41 @@ def test_fills_itself_once_and_late() -> None:
 def test_unknown_names_suggest_what_was_meant() -> None:
     with pytest.raises(DeviceError) as caught:
         registry()["alpa"]
-    assert str(caught.value) == "unknown thing 'alpa'\n  hint: did you mean alpha?"
+    assert (
+        str(caught.value)
+        == "unknown thing 'alpa'\n  at: ladder.things['alpa']\n  hint: did you mean alpha?"
+    )
     with pytest.raises(DeviceError, match="known names: alpha, beta, a"):
         registry()["zzz"]
     with pytest.raises(TypeDeclarationError, match="did you mean"):
         types["INT-4"]
     assert suggestion("Float_16", ("float16", "int4")) == "did you mean float16?"
+
+
+@pytest.mark.parametrize("name", [None, 3, ["alpha"], {}, ("alpha",)])
+def test_what_is_no_text_is_no_name(name: object) -> None:
+    things = registry()
+    assert name not in things
+    assert things.get(name, 7) == 7  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match="a thing's name is a text, found") as caught:
+        things[name]  # type: ignore[index]
+    assert caught.value.at.startswith("ladder.things[")
+    assert caught.value.hint == "known names: alpha, beta, a"
+    with pytest.raises(DeviceError, match="an alias is a text, found"):
+        things.register(Thing("gamma"), name)  # type: ignore[arg-type]
+    assert "gamma" not in things
+
+
+def test_names_that_are_not_offered_are_answered_with_the_reason() -> None:
+    things = Registry("thing", lambda: ((A,), {}), DeviceError, lambda: {"alphaz": "no z here"})
+    with pytest.raises(DeviceError) as caught:
+        things["AlphaZ"]
+    assert str(caught.value) == (
+        "AlphaZ is not offered\n  at: ladder.things['AlphaZ']\n  hint: no z here"
+    )
+    with pytest.raises(TypeDeclarationError) as refused:
+        types["fp8_e5m2fnuz"]
+    assert refused.value.hint == NOT_OFFERED["fp8_e5m2fnuz"]
 
 
 def test_users_register_values_and_never_replace_one() -> None:

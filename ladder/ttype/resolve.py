@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ladder.checks import TEXT, shown
 from ladder.errors import TypeDeclarationError
 from ladder.registry import suggestion, types
 from ladder.ttype.compute import COMPUTE_TYPES, ComputeType
@@ -27,27 +28,18 @@ NOT_OFFERED: Mapping[str, str] = {
 }
 
 
-def _named(name: str) -> object:
-    """A type by name; what is not offered is refused with the reason, and not with the nearest other name."""
-    if name not in types and name.lower() in NOT_OFFERED:
-        raise TypeDeclarationError(
-            f"{name} is not offered", at=f"type {name!r}", hint=NOT_OFFERED[name.lower()]
-        )
-    return types[name]
-
-
 def element_type(given: TType | str) -> TType:
     """An element, also by name: ``"int4"``.
 
     Raises:
         TypeDeclarationError: unknown name, or no element.
     """
-    found = _named(given) if isinstance(given, str) else given
+    found = types[given] if isinstance(given, str) else given
     if isinstance(found, TType):
         return found
     raise TypeDeclarationError(
-        f"expected an element type, found {found}",
-        at=f"type {given!r}",
+        f"expected an element type, found {_shown(found)}",
+        at=f"type {_shown(given)}",
         hint="int4, nf4 and fp6_e3m2 are elements",
     )
 
@@ -58,14 +50,14 @@ def weight_type(given: GroupedType | TType | str) -> GroupedType:
     Raises:
         TypeDeclarationError: unknown name, or nothing that weights can be made of.
     """
-    found = _named(given) if isinstance(given, str) else given
+    found = types[given] if isinstance(given, str) else given
     if isinstance(found, GroupedType):
         return found
     if isinstance(found, TType):
         return GroupedType(found, scale=None)
     raise TypeDeclarationError(
-        f"expected an element or a grouped type for a weight, found {found}",
-        at=f"type {given!r}",
+        f"expected an element or a grouped type for a weight, found {_shown(found)}",
+        at=f"type {_shown(given)}",
         hint='for example ladder.types["int4"].grouped(128)',
     )
 
@@ -79,11 +71,16 @@ def compute_type(given: ComputeType | str) -> ComputeType:
     if isinstance(given, ComputeType):
         return given
     by_name = {compute.name: compute for compute in COMPUTE_TYPES}
-    name = types.aliases.get(given, given)
+    name = types.aliases.get(given, given) if TEXT.fits(given) else ""
     if name in by_name:
         return by_name[name]
     raise TypeDeclarationError(
-        f"unknown compute type {given!r}",
+        f"unknown compute type {_shown(given)}",
         at="compute type",
-        hint=suggestion(str(given), tuple(by_name)),
+        hint=suggestion(given if TEXT.fits(given) else "", tuple(by_name)),
     )
+
+
+def _shown(found: object) -> str:
+    """A type by its own words, anything else by what it is."""
+    return str(found) if isinstance(found, (TType, GroupedType, ComputeType)) else shown(found)

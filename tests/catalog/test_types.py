@@ -96,5 +96,6 @@ def test_block_formats_are_element_block_and_scale(name, text) -> None:
 def test_formats_that_are_not_offered_say_so() -> None:
     with pytest.raises(TypeDeclarationError) as caught:
         types["float8_e4m3fnuz"]
-    assert caught.value.what == "unknown type 'float8_e4m3fnuz'"
-    assert "float8_e4m3fn" in caught.value.hint
+    assert caught.value.what == "float8_e4m3fnuz is not offered"
+    assert caught.value.at == "ladder.types['float8_e4m3fnuz']"
+    assert "specials='fnuz'" in caught.value.hint
