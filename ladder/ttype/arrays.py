@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ladder.checks import shown
 from ladder.errors import TypeDeclarationError
 
 Array = NDArray[Any]
@@ -32,13 +33,19 @@ def as_array(array: ArrayLike, *, at: object) -> Array:
     """``array`` as NumPy's.
 
     Raises:
-        TypeDeclarationError: rows of a nested list differ in length.
+        TypeDeclarationError: rows of a nested list differ in length, or a library does not give its numbers away.
     """
     try:
         return np.asarray(array)
     except ValueError as error:
         raise TypeDeclarationError(
             f"the numbers make no array: {error}", at=at, hint="give every row the same length"
+        ) from error
+    except (TypeError, RuntimeError) as error:  # a tensor on a GPU, or with a gradient
+        raise TypeDeclarationError(
+            f"{shown(array)} makes no array of NumPy: {error}",
+            at=at,
+            hint="copy it to the CPU first: tensor.detach().cpu().numpy()",
         ) from error
 
 
@@ -48,7 +55,7 @@ def as_values(array: ArrayLike, *, at: str) -> Values:
     Raises:
         TypeDeclarationError: the array does not hold real numbers.
     """
-    given = np.asarray(array)
+    given = as_array(array, at=at)
     try:
         if given.dtype.kind not in "cOSU":  # complex numbers and texts would lose or gain a meaning
             return given.astype(np.float64)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ladder.checks import TRUTH, accept, shown
 from ladder.errors import TypeDeclarationError
-from ladder.ttype.arrays import Array, Codes, Values, as_values, read_only, where
+from ladder.ttype.arrays import Array, Codes, Values, as_array, as_values, read_only, where
 from ladder.ttype.encoding import Codebook, Encoding, Table, check_bits
 from ladder.ttype.group import Granularity, GroupedType, Zero, group_shape
 from ladder.ttype.nearest import Nearest
@@ -45,7 +46,7 @@ class TType:
         encoding: Encoding | Callable[[int], float | None] | None = None,
     ) -> None:
         _check_name(name)
-        check_bits(bits, name)
+        bits = check_bits(bits, name)
         written = _written(name, bits, values, encoding)
         table = Codebook.of(written.table(), at=name).values
         _check_table(name, bits, table)
@@ -141,6 +142,9 @@ class TType:
             TypeDeclarationError: NaN, or without saturation an overflow, that the type cannot hold.
         """
         inputs = as_values(array, at=f"{self}.encode")
+        saturate = accept(
+            saturate, TRUTH, "saturate", at=f"{self}.encode", error=TypeDeclarationError
+        )
         if not saturate:
             inputs = self._overflowed(inputs)
         is_nan = np.isnan(inputs)
@@ -165,12 +169,13 @@ class TType:
         Raises:
             TypeDeclarationError: with count and first index of what is wrong.
         """
-        given = np.asarray(codes)
+        given = as_array(codes, at=f"{self}.check_codes")
         _check_integers(given, self)
         if given.size and not 0 <= int(given.min()) <= int(given.max()) < 2**self.bits:
             outside = (given < 0) | (given >= 2**self.bits)
             raise TypeDeclarationError(
                 f"codes of {self} lie in 0..{2**self.bits - 1}, found others in {where(outside)}",
+                at=f"codes of {self}",
                 hint="codes are bit patterns; TType.encode turns values into them",
             )
         checked: Codes = given.astype(np.uint8, copy=False)
@@ -230,6 +235,7 @@ class TType:
         if bad.any():
             raise TypeDeclarationError(
                 f"found {kind} of {self} in {where(bad)}",
+                at=f"codes of {self}",
                 hint=f"{kind} of {self}: {', '.join(map(str, refused))}",
             )
 
@@ -268,7 +274,8 @@ class TType:
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not name.isidentifier():
         raise TypeDeclarationError(
-            f"a type is named by an identifier, found {name!r}",
+            f"a type is named by an identifier, found {shown(name)}",
+            at="TType(name=...)",
             hint="use letters, digits and underscores, as in my_cb3: kernels are named after it",
         )
 
@@ -293,7 +300,7 @@ def _written(
     if callable(encoding) and not isinstance(encoding, type):
         return Codebook.from_function(encoding, bits, at=name)
     raise TypeDeclarationError(
-        f"expected an encoding or a function from code to value, found {encoding!r}",
+        f"expected an encoding or a function from code to value, found {shown(encoding)}",
         at=name,
         hint="see ladder.ttype.encoding",
     )
@@ -316,6 +323,7 @@ def _check_integers(given: Array, ttype: TType) -> None:
     if given.dtype.kind not in "iu":
         raise TypeDeclarationError(
             f"codes of {ttype} are integers, found dtype {given.dtype}",
+            at=f"codes of {ttype}",
             hint="view an array of ml_dtypes as numpy.uint8 to get its codes; "
             "TType.encode turns values into codes",
         )

@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from ladder.checks import integer, shown
 from ladder.errors import TypeDeclarationError
 
 MAX_BITS = 8
+WIDTH = integer(1, MAX_BITS)
 
 #: one value per code; None marks a code that is never used
 Table = tuple[float | None, ...]
@@ -36,18 +38,19 @@ class Encoding(Protocol):
         """The values of the codes ``0 .. 2**bits - 1``."""
 
 
-def check_bits(bits: object, at: object) -> None:
-    """Refuse a width that is not a whole number in 1..8.
+def check_bits(bits: object, at: object) -> int:
+    """A width as an int, after refusing what is not a whole number in 1..8.
 
     Raises:
         TypeDeclarationError: with the width that was found.
     """
-    if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= MAX_BITS:
+    if not WIDTH.fits(bits):
         raise TypeDeclarationError(
-            f"an element takes 1 to {MAX_BITS} bits, found {bits!r}",
+            f"an element takes 1 to {MAX_BITS} bits, found {shown(bits)}",
             at=at,
             hint="16-bit and wider formats are compute types, not elements",
         )
+    return WIDTH.form(bits)
 
 
 class _Checked:
@@ -223,6 +226,13 @@ class Codebook:
         Raises:
             TypeDeclarationError: an entry is no real number, or not exact.
         """
+        is_number = getattr(values, "shape", None) == ()  # an array of NumPy, of no dimension
+        if is_number or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise TypeDeclarationError(
+                f"values are {shown(values)}, not one number per code",
+                at=at,
+                hint="for example values=[-1, 0, 1, None]; None marks a code that is never used",
+            )
         return cls(tuple(_exact(v, f"code {code} of {at}") for code, v in enumerate(values)))
 
     @classmethod
@@ -247,7 +257,7 @@ def _exact(value: object, at: str) -> float | None:
     if value is None:
         return None
     found = TypeDeclarationError(
-        f"expected a real number that float64 holds exactly, found {value!r}",
+        f"expected a real number that float64 holds exactly, found {shown(value)}",
         at=at,
         hint="round the value to float64 first; None marks a code that is never used",
     )

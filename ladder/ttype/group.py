@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ladder.checks import TEXT, accept, instance, integer, is_integer, one_of, optional, shown
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.ttype.scale import ScaleType, scale_type
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 Group = tuple[int | None, int | None]
 Granularity = int | Literal["tensor", "channel"] | Group
 Zero = Literal["integer", "float", "rescaled"]
+
+ZERO = optional(one_of(("integer", "float", "rescaled")))
+SECOND = optional(one_of(("float32",)))
+ELEMENT = 'ladder.types["int4"], or a TType of your own'
 
 TENSOR: Group = (None, None)
 CHANNEL: Group = (1, None)
@@ -60,14 +66,25 @@ class GroupedType:
     label: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
+        from ladder.ttype.element import TType
+
+        accept(
+            self.element,
+            instance(TType, ELEMENT),
+            "element",
+            at="GroupedType",
+            error=TypeDeclarationError,
+        )
+        accept(self.label, TEXT, "label", at="GroupedType", error=TypeDeclarationError)
         _check_extents(self.group)
+        object.__setattr__(self, "group", (_extent(self.group[0]), _extent(self.group[1])))
         if self.scale is None:
             self._check_bare()
             return
         scale = scale_type(self.scale)
-        if self.zero not in (None, "integer", "float", "rescaled"):
+        if not ZERO.fits(self.zero):
             raise TypeDeclarationError(
-                f"unknown zero convention {self.zero!r}",
+                f"unknown zero convention {shown(self.zero)}",
                 at=self.element,
                 hint="choose None, integer, float or rescaled",
             )
@@ -87,9 +104,9 @@ class GroupedType:
                 at=self.element,
                 hint="use zero='integer', or a wider scale type",
             )
-        if self.second not in (None, "float32"):
+        if not SECOND.fits(self.second):
             raise TypeDeclarationError(
-                f"a second-level scale is float32, found {self.second!r}",
+                f"a second-level scale is float32, found {shown(self.second)}",
                 at=self.element,
                 hint="one scale per tensor costs nothing more; drop second for a single level",
             )
@@ -137,7 +154,15 @@ class GroupedType:
         return np.dtype(np.uint8) if self.zero == "integer" else self.scale_dtype
 
     def group_extents(self, n: int, k: int) -> tuple[int, int]:
-        """Rows and columns of a full group in a weight [n, k]."""
+        """Rows and columns of a full group in a weight [n, k].
+
+        Raises:
+            ShapeError: an extent is not a positive integer.
+        """
+        n, k = (
+            accept(extent, integer(1), axis, at=self, error=ShapeError, hint="weights are [n, k]")
+            for axis, extent in (("n", n), ("k", k))
+        )
         rows, columns = self.group
         return (n if rows is None else rows, k if columns is None else columns)
 
@@ -145,12 +170,10 @@ class GroupedType:
         """Shape of scales and zeros of a weight [n, k], short last groups included.
 
         Raises:
-            ShapeError: an extent is not positive.
+            ShapeError: an extent is not a positive integer.
         """
-        if n < 1 or k < 1:
-            raise ShapeError(f"a weight has at least one row and one column, found [{n}, {k}]")
         rows, columns = self.group_extents(n, k)
-        return (-(-n // rows), -(-k // columns))
+        return (-(-int(n) // rows), -(-int(k) // columns))
 
     def bits_per_weight(self, n: int, k: int) -> float:
         """Bits that a weight [n, k] takes per element, metadata shared out."""
@@ -158,7 +181,7 @@ class GroupedType:
             self.bits if self.zero == "integer" else 8 * getattr(self.zero_dtype, "itemsize", 0)
         )
         scale_bits = 8 * getattr(self.scale_dtype, "itemsize", 0)
-        groups = np.prod(self.scale_shape(n, k))
+        groups = prod(self.scale_shape(n, k))
         second = 32 if self.second else 0
         return float(self.bits + (groups * (scale_bits + zero_bits) + second) / (n * k))
 
@@ -191,30 +214,33 @@ def group_shape(granularity: Granularity) -> Group:
     elif granularity is not None:
         return (1, _extent(granularity))
     raise TypeDeclarationError(
-        f"unknown granularity {granularity!r}",
+        f"unknown granularity {shown(granularity)}",
+        at="TType.grouped",
         hint="give a number of columns, 'channel', 'tensor' or (rows, columns)",
     )
 
 
 def _extent(extent: object) -> int | None:
     """A plain int of whatever counts as an index, such as numpy.int64."""
-    if isinstance(extent, np.integer):
-        return int(extent)
+    if is_integer(extent):
+        return int(extent)  # type: ignore[call-overload, no-any-return]  # an integer, as just seen
     return extent  # type: ignore[return-value]  # checked, with a reason, by GroupedType
 
 
 def _check_extents(group: object) -> None:
     if not isinstance(group, tuple) or len(group) != 2:
         raise TypeDeclarationError(
-            f"a group is (rows, columns), found {group!r}",
+            f"a group is (rows, columns), found {shown(group)}",
+            at="GroupedType",
             hint="TType.grouped takes the short forms: 128, 'channel', 'tensor'",
         )
     for extent, axis in zip(group, ("rows", "columns"), strict=True):
         if extent is None:
             continue
-        if not isinstance(extent, int) or isinstance(extent, bool) or extent < 1:
+        if not integer(1).fits(extent):
             raise TypeDeclarationError(
-                f"a group spans at least one of the {axis}, found {extent!r}",
+                f"a group spans at least one of the {axis}, found {shown(extent)}",
+                at="GroupedType",
                 hint="None spans the whole axis; 'channel' is one scale per row",
             )
 

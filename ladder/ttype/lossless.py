@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ladder.ttype.arrays import Bools, Values, as_values
+from ladder.checks import accept, one_of
+from ladder.errors import TypeDeclarationError
+from ladder.ttype.arrays import Bools, Values, as_values, where
 from ladder.ttype.compute import ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
@@ -17,6 +19,7 @@ from ladder.ttype.resolve import compute_type, weight_type
 from ladder.ttype.scale import ScaleType
 
 ScaleOn = Literal["accumulator", "operand"]
+SCALE_ON = one_of(("accumulator", "operand"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,14 @@ def losslessness(
 
     >>> str(losslessness("int4", "float16"))
     'exact'
+
+    Raises:
+        TypeDeclarationError: a type is unknown, ``scale_on`` is neither, or scales are no finite numbers.
     """
     wt, target = weight_type(weight), compute_type(compute)
+    accept(scale_on, SCALE_ON, "scale_on", at="losslessness", error=TypeDeclarationError)
+    if scales is not None:
+        scales = _given_scales(scales, wt)
     values, codes = _values(wt.element)
     if scale_on == "accumulator" or wt.scale_type is None:
         return _judge(values, codes, np.ones(1), target)
@@ -114,8 +123,21 @@ def losslessness(
         return _unbounded(wt.element, wt.scale_type, target)
     if wt.zero == "integer":
         values, codes = _differences(values, codes)
-    tried = _scale_values(wt.scale_type) if scales is None else as_values(scales, at="scales")
+    tried = _scale_values(wt.scale_type) if scales is None else np.asarray(scales)
     return _judge(values, codes, np.unique(tried), target)
+
+
+def _given_scales(scales: ArrayLike, wt: GroupedType) -> Values:
+    """Scales as a flat float64 array, at least one and all finite."""
+    given = as_values(scales, at=f"scales of {wt}").reshape(-1)
+    if not given.size or not np.isfinite(given).all():
+        what = "none" if not given.size else f"not finite in {where(~np.isfinite(given))}"
+        raise TypeDeclarationError(
+            f"scales are {what}",
+            at=f"losslessness of {wt}",
+            hint="give the scales that occur, or None for all of the type",
+        )
+    return given
 
 
 #: products that are looked at together

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ladder.checks import shown
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype.arrays import Array, Codes, Values, as_array, read_only, where
+from ladder.ttype.arrays import Array, Codes, Values, as_array, as_values, read_only, where
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.resolve import weight_type
@@ -200,7 +201,9 @@ def _zeros(wt: GroupedType, zeros: ArrayLike | None, shape: tuple[int, int]) -> 
     checked = wt.element.check_codes(given, numbers_only=True)
     infinite = np.isinf(wt.element.values[checked])
     if infinite.any():
-        raise TypeDeclarationError(f"infinite zeros in {where(infinite)}", at=wt)
+        raise TypeDeclarationError(
+            f"infinite zeros in {where(infinite)}", at=wt, hint="give codes of finite values"
+        )
     return read_only(checked)
 
 
@@ -208,12 +211,21 @@ def _global_scale(wt: GroupedType, scale: ArrayLike | None) -> np.float32 | None
     if wt.second is None or scale is None:
         _check_presence("global_scale", wt, scale, wanted=wt.second is not None)
         return None
-    if np.size(scale) != 1:
-        raise ShapeError(f"global_scale is one number, found {list(np.shape(scale))}", at=wt)
+    given = as_values(scale, at=f"global_scale of {wt}")
+    if given.size != 1:
+        raise ShapeError(
+            f"global_scale is one number, found {list(given.shape)}",
+            at=wt,
+            hint="scales of groups are given as scales",
+        )
     with np.errstate(over="ignore"):
-        single: np.float32 = np.float32(float(np.asarray(scale).astype(np.float64).item()))
+        single: np.float32 = np.float32(float(given.item()))
     if not np.isfinite(single):
-        raise TypeDeclarationError(f"global_scale is {scale} and has to be finite", at=wt)
+        raise TypeDeclarationError(
+            f"global_scale is {shown(scale)} and has to be finite in float32",
+            at=wt,
+            hint="look at the weights that it was made from",
+        )
     return single
 
 

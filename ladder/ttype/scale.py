@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ladder.checks import TEXT, shown
 from ladder.errors import TypeDeclarationError
 from ladder.ttype.arrays import Values, float_limits, round_mantissa
 
@@ -100,8 +101,10 @@ def scale_type(name: str) -> ScaleType:
     Raises:
         TypeDeclarationError: there is none.
     """
-    if name not in SCALE_TYPES:
+    if not TEXT.fits(name) or name not in SCALE_TYPES:
         raise TypeDeclarationError(
-            f"unknown scale type {name!r}", hint=f"scales come as {', '.join(SCALE_TYPES)}"
+            f"unknown scale type {shown(name)}",
+            at="scale",
+            hint=f"scales come as {', '.join(SCALE_TYPES)}",
         )
     return SCALE_TYPES[name]
