@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ladder.ttile.device import CostConstants, Device, load_device
+from ladder.ttile.device import CostConstants, Device
+from ladder.ttile.device_file import load_device
 from ladder.ttile.fragments import Fragment
 from ladder.ttile.instruction import Instruction, Operand
 from ladder.ttile.layout import Layout

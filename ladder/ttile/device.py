@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from ladder.checks import (
+    TEXT,
+    TRUTH,
+    Expected,
+    accept,
+    accept_fields,
+    instance,
+    integer,
+    number,
+    one_of,
+    optional,
+    refuse_unknown,
+    several,
+    shown,
+)
 from ladder.errors import DeviceError
-from ladder.ttile.instruction import Instruction, Kind
+from ladder.ttile.instruction import KINDS, Instruction, Kind
 from ladder.ttile.memory import MemoryLevel
 from ladder.ttile.tile import DType, type_name
 
 #: level names that a device may have, outermost first
 LEVELS = ("dram", "l2", "shared", "register")
+
+#: most blocks of a grid along x, y, z on every device (CUDA C++ programming guide, "Compute Capabilities")
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +53,75 @@ class CostConstants:
     dram_latency_us: float
     measured: bool = False
     refit: str = ""
+
+    def __post_init__(self) -> None:
+        accept_fields(self, _CONSTANTS, at="CostConstants", error=DeviceError)
+
+
+#: field -> what it has to be
+_CONSTANTS: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("launch_us", "ramp_us", "pdl_ramp_us", "dram_latency_us"), number()),
+        "measured": TRUTH,
+        "refit": TEXT,
+    }
+)
+
+
+def _pipes(value: Any) -> tuple[tuple[str, float], ...]:
+    return tuple((pipe, rate) for pipe, rate in value)
+
+
+def _are_pipes(value: object) -> bool:
+    pair: tuple[Expected[Any], ...] = (TEXT, number(above_zero=True))
+    return isinstance(value, (tuple, list)) and all(
+        isinstance(item, (tuple, list))
+        and len(item) == len(pair)
+        and all(kind.fits(part) for kind, part in zip(pair, item, strict=True))
+        for item in value
+    )
+
+
+KIND = optional(one_of(KINDS))
+DTYPE: Expected[DType] = Expected(
+    "a type or the name of one",
+    lambda value: (
+        value is None or isinstance(value, str) or isinstance(getattr(value, "name", None), str)
+    ),
+    lambda value: value,
+)
+
+#: field -> what it has to be
+_DEVICE: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        **dict.fromkeys(("name", "title", "arch"), TEXT),
+        "capability": several(integer(0), "a pair of integers such as (9, 0)", 2),
+        "clock_hz": number(above_zero=True),
+        "levels": several(instance(MemoryLevel), "a tuple of MemoryLevel"),
+        "instruction_set": several(instance(Instruction), "a tuple of Instruction"),
+        "pipes": Expected(
+            "a tuple of (name, lane instructions per clock and SM > 0)", _are_pipes, _pipes
+        ),
+        "features": Expected(
+            "a set of texts",
+            lambda value: (
+                isinstance(value, (set, frozenset)) and all(isinstance(f, str) for f in value)
+            ),
+            frozenset,
+            "ladder.ttile.isa.AMPERE, ADA and HOPPER are starting points",
+        ),
+        "cost": instance(CostConstants, "take those of the nearest shipped device"),
+        **dict.fromkeys(
+            (
+                *("sms", "shared_bytes_per_block", "shared_bytes_per_sm", "warps_per_sm"),
+                *("blocks_per_sm", "registers_per_sm", "registers_per_thread"),
+                *("register_allocation", "threads_per_block"),
+            ),
+            integer(1, 2**40),
+        ),
+        "shared_bytes_reserved": integer(0, 2**40),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +151,8 @@ class Device:
         blocks_per_sm: most resident blocks of one SM.
 
     Raises:
-        DeviceError: a level is unknown, repeated or out of order, names of instructions repeat, an
-            instruction needs a feature that the device lacks, or a limit is not positive.
+        DeviceError: a field is of another kind, a limit is not positive, a level is unknown, repeated or out of
+            order, names of instructions repeat, or an instruction needs a feature that the device lacks.
     """
 
     name: str
@@ -90,15 +177,21 @@ class Device:
     threads_per_block: int = 1024
 
     def __post_init__(self) -> None:
+        accept_fields(self, _DEVICE, at=f"device {self.name}", error=DeviceError)
         names = [level.name for level in self.levels]
         if names != [name for name in LEVELS if name in names]:
             raise DeviceError(
                 f"levels {names} are not some of {list(LEVELS)} in that order",
                 at=f"device {self.name}",
+                hint="list each level once, outermost first",
             )
         known = [i.name for i in self.instruction_set]
         if repeated := sorted({n for n in known if known.count(n) > 1}):
-            raise DeviceError(f"instructions repeat: {repeated}", at=f"device {self.name}")
+            raise DeviceError(
+                f"instructions repeat: {repeated}",
+                at=f"device {self.name}",
+                hint="list each instruction once",
+            )
         for instruction in self.instruction_set:
             if missing := sorted(instruction.needs - self.features):
                 raise DeviceError(
@@ -106,14 +199,12 @@ class Device:
                     at=f"device {self.name}",
                     hint="add the feature to the device, or leave the instruction out",
                 )
-        limits = (self.sms, self.clock_hz, self.shared_bytes_per_block, self.warps_per_sm)
-        if min(limits) <= 0:
-            raise DeviceError("a limit is not positive", at=f"device {self.name}: {limits}")
         if self.shared_bytes_per_block > self.shared_bytes_per_sm:
             raise DeviceError(
                 f"a block may take {self.shared_bytes_per_block} B of "
                 f"{self.shared_bytes_per_sm} B shared memory",
                 at=f"device {self.name}",
+                hint="shared_bytes_per_block is at most shared_bytes_per_sm",
             )
 
     # -- queries --------------------------------------------------------------------------------
@@ -125,10 +216,10 @@ class Device:
             DeviceError: the device has no such level.
         """
         for level in self.levels:
-            if level.name == name:
+            if TEXT.fits(name) and level.name == name:
                 return level
         raise DeviceError(
-            f"no level {name!r}",
+            f"no level {shown(name)}",
             at=f"device {self.name}",
             hint="levels: " + ", ".join(level.name for level in self.levels),
         )
@@ -136,7 +227,15 @@ class Device:
     def instructions(
         self, *, kind: Kind | None = None, a: DType | None = None, w: DType | None = None
     ) -> tuple[Instruction, ...]:
-        """Instructions of a kind whose activation has type ``a`` and whose weight has type ``w``, in listed order."""
+        """Instructions of a kind whose activation has type ``a`` and whose weight has type ``w``, in listed order.
+
+        Raises:
+            DeviceError: the kind is none, or a type neither has a name nor is one.
+        """
+        at = f"device {self.name}"
+        accept(kind, KIND, "kind", at=at, error=DeviceError)
+        for name, dtype in (("a", a), ("w", w)):
+            accept(dtype, DTYPE, name, at=at, error=DeviceError)
         wanted = {
             role: type_name(dtype)
             for role, dtype in (("activation", a), ("weight", w))
@@ -156,16 +255,26 @@ class Device:
             DeviceError: the device has no such instruction.
         """
         for instruction in self.instruction_set:
-            if instruction.name == name:
+            if TEXT.fits(name) and instruction.name == name:
                 return instruction
         raise DeviceError(
-            f"no instruction {name!r}",
+            f"no instruction {shown(name)}",
             at=f"device {self.name}",
             hint="instructions: " + ", ".join(i.name for i in self.instruction_set),
         )
 
     def has(self, *features: str) -> bool:
-        """Whether the device has all of the features."""
+        """Whether the device has all of the features.
+
+        Raises:
+            DeviceError: a feature is no text.
+        """
+        if not all(isinstance(feature, str) for feature in features):
+            raise DeviceError(
+                f"features are texts, found {', '.join(map(shown, features))}",
+                at=f"device {self.name}",
+                hint='for example device.has("cp.async", "pdl")',
+            )
         return self.features.issuperset(features)
 
     def pipe(self, name: str) -> float:
@@ -175,10 +284,10 @@ class Device:
             DeviceError: the device lists no such pipe.
         """
         for pipe, rate in self.pipes:
-            if pipe == name:
+            if TEXT.fits(name) and pipe == name:
                 return rate
         raise DeviceError(
-            f"no pipe {name!r}",
+            f"no pipe {shown(name)}",
             at=f"device {self.name}",
             hint="pipes: " + ", ".join(pipe for pipe, _ in self.pipes),
         )
@@ -209,7 +318,16 @@ class Device:
             threads: threads of a block.
             registers: registers of a thread.
             shared_bytes: shared memory of a block, static and dynamic.
+
+        Raises:
+            DeviceError: the block has no thread, or a count is no integer >= 0.
         """
+        given = {"threads": threads, "registers": registers, "shared_bytes": shared_bytes}
+        if not all(type(count) is int and count >= 0 for count in given.values()) or not threads:
+            at = f"device {self.name}"
+            for name, count in given.items():
+                least = 1 if name == "threads" else 0
+                accept(count, integer(least), name, at=at, error=DeviceError)
         warps = -(-threads // 32)
         if (
             threads > self.threads_per_block
@@ -229,7 +347,15 @@ class Device:
         )
 
     def with_(self, **changes: Any) -> Device:
-        """A copy with some fields replaced."""
+        """A copy with some fields replaced, checked again.
+
+        Raises:
+            DeviceError: a field is unknown, or the device contradicts itself.
+        """
+        known = self.__dataclass_fields__
+        refuse_unknown(
+            changes, known, "a device has no field", at="Device.with_", error=DeviceError
+        )
         return replace(self, **changes)
 
     def __str__(self) -> str:
@@ -243,30 +369,3 @@ class Device:
 
 def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
-
-
-def load_device(path: str | Path) -> Device:
-    """The ``DEVICE`` of a user's own Python file.
-
-    Raises:
-        DeviceError: there is no such file, it does not run, or it defines no ``DEVICE`` of type Device.
-    """
-    file = Path(path)
-    if not file.is_file():
-        raise DeviceError(f"no device file {file}", at="load_device", hint="give a .py file")
-    spec = importlib.util.spec_from_file_location(f"ladder_device_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise DeviceError(f"{file} is no Python file", at="load_device", hint="give a .py file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise DeviceError(f"{type(error).__name__}: {error}", at=file) from error
-    device = getattr(module, "DEVICE", None)
-    if not isinstance(device, Device):
-        raise DeviceError(
-            f"DEVICE is {'missing' if device is None else type(device).__name__}",
-            at=file,
-            hint="end the file with DEVICE = Device(name=..., ...); see ladder/catalog/devices",
-        )
-    return device

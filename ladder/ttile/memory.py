@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
+from ladder.checks import TEXT, TRUTH, Expected, accept_fields, instance, integer, number
 from ladder.errors import DeviceError
 from ladder.ttile.tile import Tile
+
+#: field -> what it has to be
+_LEVEL: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        "name": TEXT,
+        "nbytes": integer(1),
+        "bytes_per_second": number(above_zero=True),
+        "transaction": instance(Tile),
+        "measured": TRUTH,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +42,7 @@ class MemoryLevel:
     measured: bool = False
 
     def __post_init__(self) -> None:
-        if self.nbytes <= 0 or self.bytes_per_second <= 0:
-            raise DeviceError(
-                f"level {self.name} needs a positive size and rate",
-                at=f"{self.nbytes} B, {self.bytes_per_second} B/s",
-            )
+        accept_fields(self, _LEVEL, at=f"level {self.name}", error=DeviceError)
 
     def __str__(self) -> str:
         how = "measured" if self.measured else "published"

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ladder.errors import DeviceError
-from ladder.ttile import CostConstants, Device, Granule, MemoryLevel, Tile, isa, load_device
+from ladder.ttile import CostConstants, Device, Granule, MemoryLevel, Tile, isa
 
 LINE = Tile((32,), Granule(1))
 
@@ -95,7 +95,7 @@ def test_resident_blocks(threads: int, registers: int, shared: int, blocks: int)
         ({"levels": (level("cache"),)}, "levels .* are not some of"),
         ({"instruction_set": (isa.LDG, isa.LDG)}, r"instructions repeat: \['ld.global.16'\]"),
         ({"features": frozenset()}, "instruction mma.m16n8k16.float16 needs mma.f16"),
-        ({"sms": 0}, "a limit is not positive"),
+        ({"sms": 0}, "sms is 0, not an integer in 1"),
         ({"shared_bytes_per_sm": 1}, "a block may take 166912 B of 1 B"),
     ],
 )
@@ -132,59 +132,27 @@ def test_a_device_prints_levels_and_instructions() -> None:
     assert lines[-1] == "  ldmatrix.x4"
 
 
-FILE = """
-from ladder.ttile import CostConstants, Device, Granule, MemoryLevel, Tile, isa
-
-DEVICE = Device(
-    name="mine",
-    title="Mine",
-    arch="sm_80",
-    capability=(8, 0),
-    sms=4,
-    clock_hz=1e9,
-    levels=(MemoryLevel("dram", 2**30, 1e11, Tile((32,), Granule(1))),),
-    instruction_set=(isa.mma("float16", tera_ops=1),),
-    pipes=(("alu", 64),),
-    features=isa.AMPERE,
-    cost=CostConstants(launch_us=1, ramp_us=1, pdl_ramp_us=1, dram_latency_us=1),
-    shared_bytes_per_block=48 * 1024,
-    shared_bytes_per_sm=64 * 1024,
-    warps_per_sm=32,
-    blocks_per_sm=16,
-)
-"""
-
-
-def test_a_user_s_own_file(tmp_path: Path) -> None:
-    path = tmp_path / "my_device.py"
-    path.write_text(FILE, encoding="utf-8")
-    mine = load_device(path)
-    assert (mine.name, mine.sms) == ("mine", 4)
-    assert load_device(str(path)) == mine
-
-
 @pytest.mark.parametrize(
-    "text,message",
+    "changes,message",
     [
-        (None, "no device file"),
-        ("x = 1", "DEVICE is missing"),
-        ("DEVICE = 3", "DEVICE is int"),
-        ("DEVICE = (", "SyntaxError"),
-        ("import no_such_package_anywhere", "ModuleNotFoundError"),
-        (FILE.replace("sms=4", "sms=0"), "DeviceError: a limit is not positive"),
+        ({"sms": 1.5}, "sms is 1.5, not an integer in 1"),
+        ({"clock_hz": float("nan")}, "clock_hz is nan, not a finite number > 0"),
+        ({"levels": "dram"}, "levels is 'dram', not a tuple of MemoryLevel"),
+        ({"pipes": (("alu", 0),)}, "pipes is a tuple .*, not a tuple of"),
+        ({"features": ["mma.f16"]}, "features is a list .*, not a set of texts"),
+        ({"cost": None}, "cost is None, not a CostConstants"),
+        ({"colour": "red"}, "a device has no field colour"),
     ],
-    ids=["no file", "nothing", "other type", "syntax", "import", "contradiction"],
 )
-def test_a_file_that_is_no_device_says_why(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "my_device.py"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(DeviceError, match=message):
-        load_device(path)
+def test_fields_of_another_kind_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeviceError, match=message) as caught:
+        device(**changes)
+    assert caught.value.hint
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "my_device.json"
-    path.write_text("{}", encoding="utf-8")
-    with pytest.raises(DeviceError, match="is no Python file"):
-        load_device(path)
+def test_numbers_of_numpy_are_pythons_afterwards() -> None:
+    toy = device(sms=np.int64(10), capability=[np.uint8(8), 0], features=set(isa.AMPERE))
+    assert toy == device()
+    assert type(toy.sms) is int
+    with pytest.raises(DeviceError, match="threads is 0, not an integer >= 1"):
+        toy.blocks_resident(threads=0, registers=32, shared_bytes=0)
