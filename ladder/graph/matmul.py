@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ladder.checks import (
+    TRUTH,
+    Expected,
+    accept,
+    accept_fields,
+    instance,
+    integer,
+    one_of,
+    optional,
+    shown,
+)
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.ttype import ComputeType, GroupedType, Quantized, TType, compute_type, weight_type
+from ladder.ttype.arrays import as_values
 
 #: activation types that a float matmul takes, and output types that it writes
 ACTIVATIONS = ("float16", "bfloat16")
@@ -17,6 +32,21 @@ OUTPUTS = ("float16", "bfloat16", "float32")
 #: largest extent of one axis: kernels count rows and columns in 32 bits, the padding of a last tile or block included;
 #: offsets into arrays are 64 bits wide wherever an array can be that large
 MAX_EXTENT = 2**31 - 2**16
+
+MAKE = "ladder.matmul(m, n, k, activation=..., weight=...) takes types by name"
+
+QUANTIZED = instance(Quantized, "ladder.quantize(weights, type) makes one")
+
+#: field -> what it has to be
+_MATMUL: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        "m": optional(integer(0, MAX_EXTENT)),
+        **dict.fromkeys(("n", "k"), integer(1, MAX_EXTENT)),
+        **dict.fromkeys(("activation", "out"), instance(ComputeType, MAKE)),
+        "weight": instance(GroupedType, MAKE),
+        "bias": TRUTH,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -31,6 +61,9 @@ class MatMul:
         weight: the number format of w; a bare element is a type without scales.
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
+
+    Raises:
+        TypeDeclarationError: a field is of another kind; :func:`matmul` takes names too and says more.
     """
 
     m: int | None
@@ -41,6 +74,9 @@ class MatMul:
     out: ComputeType
     bias: bool = False
 
+    def __post_init__(self) -> None:
+        accept_fields(self, _MATMUL, at="MatMul", error=TypeDeclarationError)
+
     @property
     def element(self) -> TType:
         """The element type of the weight."""
@@ -49,17 +85,35 @@ class MatMul:
     def reference(
         self, x: ArrayLike, weight: Quantized, bias: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., n]``, not rounded."""
+        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., n]``, not rounded.
+
+        Raises:
+            ShapeError: an operand does not fit the operator.
+            TypeDeclarationError: the weight is not quantised, or an operand does not hold real numbers.
+        """
+        accept(weight, QUANTIZED, "weight", at=self, error=TypeDeclarationError)
         if weight.shape != (self.n, self.k):
             raise ShapeError(
                 f"weight is {list(weight.shape)}, the operator wants {[self.n, self.k]}",
                 at=self,
                 hint="weights are [n, k]: output channels first",
             )
-        y = np.asarray(x).astype(np.float64) @ weight.dequantize().T
+        y = self._operand("x", x, self.k) @ weight.dequantize().T
         if bias is not None:
-            y = y + np.asarray(bias).astype(np.float64)
+            y = y + self._operand("bias", bias, self.n)
         return np.asarray(y, dtype=np.float64)
+
+    def _operand(self, name: str, given: ArrayLike, extent: int) -> NDArray[np.float64]:
+        """An operand in float64, after a look at its last axis; a bias has no other."""
+        values = as_values(given, at=f"{name} of {self}")
+        if values.shape[-1:] != (extent,) or (name == "bias" and values.ndim != 1):
+            wanted = f"[{extent}]" if name == "bias" else f"[..., {extent}]"
+            raise ShapeError(
+                f"{name} is {list(values.shape)}, the operator takes {wanted}",
+                at=self,
+                hint="k comes last" if name == "x" else "one number to each output channel",
+            )
+        return values
 
     def __str__(self) -> str:
         m = "any" if self.m is None else self.m
@@ -88,13 +142,15 @@ def matmul(
         ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`.
         TypeDeclarationError: a type is unknown or not offered in its place, or ``bias`` is no truth value.
     """
-    at = f"matmul(m={m}, n={n}, k={k})"
-    if not isinstance(bias, bool):
-        raise TypeDeclarationError(
-            f"bias is a {type(bias).__name__}",
-            at=at,
-            hint="True or False: whether one is added; its values are given with each call",
-        )
+    at = f"matmul(m={shown(m)}, n={shown(n)}, k={shown(k)})"
+    bias = accept(
+        bias,
+        TRUTH,
+        "bias",
+        at=at,
+        error=TypeDeclarationError,
+        hint="it says whether one is added; its values are given with each call",
+    )
     return MatMul(
         m=None if m is None else _extent("m", m, 0, at),
         n=_extent("n", n, 1, at),
@@ -107,20 +163,13 @@ def matmul(
 
 
 def _extent(name: str, given: object, least: int, at: str) -> int:
-    if isinstance(given, (int, np.integer)) and not isinstance(given, bool):
-        extent = int(given)
-        if least <= extent <= MAX_EXTENT:
-            return extent
-    raise ShapeError(
-        f"{name} = {given!r} is not an integer in {least} .. {MAX_EXTENT}",
-        at=at,
-        hint="m=None means any number of tokens" if name == "m" else "weights are [n, k]",
-    )
+    hint = "m=None means any number of tokens" if name == "m" else "weights are [n, k]"
+    return accept(given, integer(least, MAX_EXTENT), name, at=at, error=ShapeError, hint=hint)
 
 
 def _compute(given: str | ComputeType, allowed: tuple[str, ...], where: str) -> ComputeType:
     found = compute_type(given)
-    if found.name not in allowed:
+    if not one_of(allowed).fits(found.name):
         raise TypeDeclarationError(
             f"{where} = {found.name} is not offered",
             at=f"matmul({where}=...)",

@@ -41,13 +41,13 @@ def test_printed():
 @pytest.mark.parametrize(
     "m, n, k, text",
     [
-        (-1, 8, 16, "m = -1 is not an integer in 0"),
-        (1.5, 8, 16, "m = 1.5 is not an integer"),
-        (True, 8, 16, "m = True is not an integer"),
-        (1, 0, 16, "n = 0 is not an integer in 1"),
-        (1, None, 16, "n = None is not an integer in 1"),
-        (1, 8, 0, "k = 0 is not an integer in 1"),
-        (1, 8, MAX_EXTENT + 1, f"k = {MAX_EXTENT + 1} is not an integer"),
+        (-1, 8, 16, "m is -1, not an integer in 0"),
+        (1.5, 8, 16, "m is 1.5, not an integer"),
+        (True, 8, 16, "m is True, not an integer"),
+        (1, 0, 16, "n is 0, not an integer in 1"),
+        (1, None, 16, "n is None, not an integer in 1"),
+        (1, 8, 0, "k is 0, not an integer in 1"),
+        (1, 8, MAX_EXTENT + 1, f"k is {MAX_EXTENT + 1}, not an integer"),
     ],
 )
 def test_extents_that_are_none(m, n, k, text):
@@ -116,7 +116,7 @@ def test_extents_may_be_numpys():
 
 @pytest.mark.parametrize("bias", [None, 1, "yes", np.ones(8, np.float16)])
 def test_a_bias_is_declared_and_its_values_are_given_later(bias):
-    with pytest.raises(TypeDeclarationError, match="bias is a") as caught:
+    with pytest.raises(TypeDeclarationError, match=r"bias is .*, not True or False") as caught:
         matmul(1, 8, 16, activation="float16", weight="int4", bias=bias)
     assert "with each call" in caught.value.hint
 
