@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.checks import Expected, accept
 from ladder.decode.machine import fragments
 from ladder.errors import ShapeError
 from ladder.primitives import Primitive
@@ -32,6 +33,13 @@ from ladder.ttype import Quantized
 Floats = NDArray[np.float32]
 Packed = Mapping[str, NDArray[Any]]
 
+NUMPY: Expected[NDArray[Any]] = Expected(
+    "a NumPy array",
+    lambda value: isinstance(value, np.ndarray),
+    lambda value: value,
+    "numpy.asarray(values, dtype), or tensor.cpu().numpy()",
+)
+
 #: weights that are decoded at once
 CHUNK_ELEMENTS = 1 << 22
 
@@ -42,7 +50,9 @@ def run(
     """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]``, bias ``[n]`` -> y ``[..., n]``.
 
     Raises:
-        ShapeError: an operand has another shape or dtype than the operator asks for, or M is outside the plan's range.
+        ShapeError: an operand is no array of NumPy or has another shape or dtype than the operator asks for, or M is
+            outside the plan's range.
+        PackingError: the weights are not those of the operator.
     """
     _check(plan, x, bias)
     rows = x.reshape(-1, plan.op.k)
@@ -291,8 +301,18 @@ def _steps(first: int, extent: int) -> list[int]:
     return list(range(first // STEP_K, (first + extent) // STEP_K))
 
 
+def array_of(name: str, given: object, at: object) -> NDArray[Any]:
+    """An operand of a plan's NumPy meaning.
+
+    Raises:
+        ShapeError: it is no array of NumPy.
+    """
+    return accept(given, NUMPY, name, at=at, error=ShapeError)
+
+
 def _check(plan: Plan, x: NDArray[Any], bias: NDArray[Any] | None) -> None:
     op = plan.op
+    array_of("x", x, op)
     if x.ndim < 1 or x.shape[-1] != op.k or x.dtype != op.activation.dtype:
         raise ShapeError(
             f"x is {x.dtype.name}{list(x.shape)}, the operator reads {op.activation.name}[..., {op.k}]",
@@ -305,7 +325,12 @@ def _check(plan: Plan, x: NDArray[Any], bias: NDArray[Any] | None) -> None:
             at=op,
             hint="matmul(..., bias=True) declares one",
         )
-    if bias is not None and (bias.shape != (op.n,) or bias.dtype != op.out.dtype):
+    if bias is None:
+        return
+    array_of("bias", bias, op)
+    if bias.shape != (op.n,) or bias.dtype != op.out.dtype:
         raise ShapeError(
-            f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]", at=op
+            f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]",
+            at=op,
+            hint=f"one number to each output channel, in {op.out.name}",
         )

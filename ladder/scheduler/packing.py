@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.checks import accept, instance
 from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
@@ -39,6 +40,10 @@ TILE_ROWS = 16
 
 #: tiles of a band: the M extent of wgmma.m64
 BAND_TILES = 4
+
+QUANTIZED = instance(
+    Quantized, "ladder.quantize(weights, type), or ladder.Quantized for codes that are there"
+)
 
 #: raised whenever the same weights would get other bytes
 PACKING_VERSION = 2
@@ -252,14 +257,14 @@ class Packing:
         return arrays
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]]) -> Quantized:
-        """The inverse of :meth:`pack`: ``unpack(pack(q)) == q``."""
-        for name, (shape, dtype) in self.shapes().items():
-            found = arrays.get(name)
-            if found is None or found.shape != shape or found.dtype.name != dtype:
-                what = "missing" if found is None else f"{found.dtype.name}{list(found.shape)}"
-                raise PackingError(
-                    f"packed {name} is {what}, expected {dtype}{list(shape)}", at=self
-                )
+        """The inverse of :meth:`pack`: ``unpack(pack(q)) == q``.
+
+        Raises:
+            PackingError: an array is missing, or has another shape or type than the packing says.
+        """
+        from ladder.scheduler.packing_arrays import check_packed
+
+        check_packed(self, arrays, exact=True)
         atoms = unpack_atom(self.program, self.words_of(self.weight_by_tile(arrays["weight"])))
         codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[: self.n]
         fields: dict[str, Any] = {"codes": self._drop_padding(codes)}
@@ -288,22 +293,17 @@ class Packing:
         return words.reshape(*weight.shape[:-1], self.program.words, 32)
 
     def _check(self, weights: Quantized) -> None:
-        if not isinstance(weights, Quantized):
-            raise PackingError(
-                f"weights are a {type(weights).__qualname__}",
-                at=self,
-                hint="ladder.quantize(weights, type), or ladder.Quantized for codes that are there",
-            )
+        accept(weights, QUANTIZED, "weights", at=self.title, error=PackingError)
         if weights.type != self.weight:
             raise PackingError(
                 f"weights are {weights.type}, the packing is for {self.weight}",
-                at=self,
+                at=self.title,
                 hint="quantise to the type that the operator was declared with",
             )
         if weights.shape != (self.n, self.k):
             raise PackingError(
                 f"weights are {list(weights.shape)}, the packing is for {[self.n, self.k]}",
-                at=self,
+                at=self.title,
                 hint="weights are [n, k]: output channels first",
             )
         for code in self.program.undefined:
@@ -380,9 +380,9 @@ class Packing:
 
     def pack_arrays(self, codes: Any, **metadata: Any) -> dict[str, Any]:
         """:meth:`pack` for arrays of torch, CuPy or another library, on their device; see :mod:`.packing_arrays`."""
-        from ladder.scheduler.packing_arrays import pack_arrays
+        from ladder.scheduler.packing_arrays import known_metadata, pack_arrays
 
-        return pack_arrays(self, codes, **metadata)
+        return pack_arrays(self, codes, **known_metadata(metadata))
 
     def unpack_arrays(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """:meth:`unpack` for arrays of another library: the parts of a Quantized by name."""
@@ -407,10 +407,15 @@ class Packing:
 
         return load_packing(text)
 
+    @property
+    def title(self) -> str:
+        """What is packed, in one line."""
+        return f"packing v{self.version} of {self.weight}[{self.n}, {self.k}] for {self.program.compute}"
+
     def __str__(self) -> str:
         cut, program = self.geometry, self.program
         lines = [
-            f"packing v{self.version} of {self.weight}[{self.n}, {self.k}] for {program.compute}",
+            self.title,
             f"  atom     16 x {program.atom_k}, {program.words} words a lane, {program.form}",
             (
                 f"  k        {counted(cut.groups, 'group')} of {cut.group} padded to {cut.padded_group},"

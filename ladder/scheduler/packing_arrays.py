@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.checks import MAPPING, accept, refuse_unknown, shown
 from ladder.decode.program import DecodeProgram
 from ladder.errors import PackingError
 from ladder.scheduler.packing import BAND_TILES, METADATA_ROWS, TILE_ROWS, Packing
@@ -27,6 +28,9 @@ from ladder.scheduler.unit import (
 #: an array of any library, its namespace, its device
 Array = Any
 Namespace = Any
+
+#: what may stand beside the codes
+METADATA = ("scales", "zeros", "global_scale")
 
 #: codes that are moved at once, so that 32-bit copies of them stay small
 CHUNK_CODES = 1 << 24
@@ -87,7 +91,10 @@ def pack_arrays(
     Raises:
         PackingError: shapes do not fit the packing, parts are missing, or a code occurs that the decode cannot carry.
     """
-    xp = _namespace(codes)
+    xp = _namespace("codes", codes)
+    for name, array in (("scales", scales), ("zeros", zeros)):
+        if array is not None:
+            _namespace(name, array)
     _check(xp, packing, codes, {"scales": scales, "zeros": zeros})
     weight = _pack_codes(xp, packing, codes)
     arrays = {"weight": weight}
@@ -108,8 +115,13 @@ def pack_arrays(
 
 
 def unpack_arrays(packing: Packing, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The inverse of :func:`pack_arrays`: codes, and scales, zeros and global_scale where there are some."""
-    xp = _namespace(arrays["weight"])
+    """The inverse of :func:`pack_arrays`: codes, and scales, zeros and global_scale where there are some.
+
+    Raises:
+        PackingError: an array is missing, or has another shape than the packing says.
+    """
+    check_packed(packing, arrays, exact=False)
+    xp = _namespace("weight", arrays["weight"])
     parts: dict[str, Array] = {"codes": _unpack_codes(xp, packing, arrays["weight"])}
     if packing.scale_dtype is not None:
         parts["scales"] = _unpack_metadata(xp, packing, arrays["scales"])
@@ -120,6 +132,34 @@ def unpack_arrays(packing: Packing, arrays: Mapping[str, Array]) -> dict[str, Ar
     if packing.has_global_scale:
         parts["global_scale"] = float(arrays["global_scale"][0])
     return parts
+
+
+def known_metadata(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is passed beside codes, by name.
+
+    Raises:
+        PackingError: a name is unknown.
+    """
+    refuse_unknown(given, METADATA, "there is no", at="pack_arrays", error=PackingError)
+    return dict(given)
+
+
+def check_packed(packing: Packing, arrays: Mapping[str, Array], *, exact: bool) -> None:
+    """Refuse packed arrays of other shapes than the packing says; ``exact``: arrays of NumPy, and of its dtypes too.
+
+    Raises:
+        PackingError: with what was found and what was expected.
+    """
+    accept(arrays, MAPPING, "arrays", at=packing.title, error=PackingError)
+    for name, (shape, dtype) in packing.shapes().items():
+        found = arrays.get(name)
+        fits = not exact or (isinstance(found, np.ndarray) and found.dtype.name == dtype)
+        if not fits or tuple(getattr(found, "shape", ())) != shape:
+            raise PackingError(
+                f"packed {name} is {'missing' if found is None else shown(found)}, expected {dtype}{list(shape)}",
+                at=packing.title,
+                hint="give what was packed, as it was",
+            )
 
 
 # -- codes ------------------------------------------------------------------------------------------------------
@@ -294,9 +334,15 @@ def _zero_codes(xp: Namespace, packing: Packing, zeros: Array) -> Array:
 # -- small tools ------------------------------------------------------------------------------------------------
 
 
-def _namespace(array: Array) -> Namespace:
+def _namespace(name: str, array: Array) -> Namespace:
     import array_api_compat
 
+    if not array_api_compat.is_array_api_obj(array):
+        raise PackingError(
+            f"{name} is {shown(array)}, not an array",
+            at="pack_arrays",
+            hint="give arrays of torch, CuPy, NumPy or another library of the array API",
+        )
     return array_api_compat.array_namespace(array)
 
 
@@ -355,11 +401,19 @@ def _check(xp: Namespace, packing: Packing, codes: Array, metadata: Mapping[str,
     for name, array in metadata.items():
         if (wanted[name] is None) != (array is None):
             what = "missing" if array is None else "not part of the type"
-            raise PackingError(f"{name} are {what}", at=packing.weight)
+            raise PackingError(f"{name} are {what}", at=packing.weight, hint="see TType.grouped")
         if array is not None and tuple(array.shape) != shape:
             raise PackingError(
-                f"{name} are {list(array.shape)}, expected {list(shape)}", at=packing.weight
+                f"{name} are {list(array.shape)}, expected {list(shape)}",
+                at=packing.weight,
+                hint="a last group may be short: its count is rounded up",
             )
+    if not xp.isdtype(codes.dtype, "integral"):
+        raise PackingError(
+            f"codes are {codes.dtype}, not integers",
+            at=packing.weight,
+            hint="one code per element, uint8, not packed",
+        )
     for code in packing.program.undefined:
         if bool(xp.any(codes == code)):
             raise PackingError(

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from ladder.checks import accept, integer, optional, refuse_unknown
 from ladder.decode.program import Affine
 from ladder.errors import PlanError
-from ladder.graph.matmul import MatMul
+from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler.assemble import stages_of
 from ladder.scheduler.packing import TILE_ROWS, Packing
 from ladder.scheduler.stage import (
@@ -42,6 +43,7 @@ OUT_BYTES = 2
 #: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
 CHUNKS = ((128, 4), (192, 2), (256, 1))
 
+FAMILIES = ("skinny", "ring", "specialised")
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
 COMPUTES = ("mma", "wgmma")
@@ -308,17 +310,16 @@ class Plan:
         with it unless they are asked for by name.
 
         Raises:
-            PlanError: a decision is unknown or makes the plan illegal.
+            PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
+            DeviceError: the name of a device is unknown.
         """
+        from ladder.scheduler.decisions import DECISIONS, decided
         from ladder.scheduler.verify import verify
 
-        unknown = sorted(set(decisions) - set(self.__dataclass_fields__))
-        if unknown:
-            raise PlanError(
-                f"a plan has no decision {', '.join(unknown)}",
-                at="Plan.with_",
-                hint=f"decisions: {', '.join(self.__dataclass_fields__)}",
-            )
+        refuse_unknown(
+            decisions, DECISIONS, "a plan has no decision", at="Plan.with_", error=PlanError
+        )
+        decisions = decided(decisions, "Plan.with_", PlanError)
         if decisions.get("convert", self.convert) == "shared":
             decisions = {"compute": "mma", "lookahead": False, **decisions}
         plan = replace(self, **decisions)
@@ -380,9 +381,14 @@ class Plan:
         verify(self)
 
     def cost(self, m: int | None = None) -> Cost:
-        """The estimate for ``m`` tokens (the operator's, else the most that the plan takes)."""
+        """The estimate for ``m`` tokens (the operator's, else the most that the plan takes).
+
+        Raises:
+            PlanError: ``m`` is no number of tokens.
+        """
         from ladder.scheduler.cost import estimate
 
+        m = accept(m, optional(integer(0, MAX_EXTENT)), "m", at="Plan.cost", error=PlanError)
         return estimate(self, m)
 
     def explain(self) -> str:
@@ -397,7 +403,8 @@ class Plan:
         """The plan's NumPy meaning, step by step: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., n]`` of the out type.
 
         Raises:
-            ShapeError: x, weights or bias do not fit the operator, or M is outside the plan's range.
+            ShapeError: x or bias do not fit the operator, or M is outside the plan's range.
+            PackingError: the weights are not those of the operator.
         """
         from ladder.scheduler.interpret import run
 

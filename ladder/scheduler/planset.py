@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+from ladder.checks import accept, instance, integer, several
 from ladder.errors import PlanError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.ttile import Device
+
+PLANS = several(instance(Plan, "ladder.schedule(op) makes plans"), "a tuple of plans")
 
 
 @dataclass(frozen=True)
@@ -18,14 +22,21 @@ class PlanSet:
     """Plans for adjacent ranges of M, from 0 on; see the module's docstring.
 
     Raises:
-        PlanError: the ranges leave a gap or overlap, or plans differ in operator, device or packing.
+        PlanError: a part is no plan, the ranges leave a gap or overlap, or plans differ in operator, device or packing.
     """
 
     plans: tuple[Plan, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "plans", accept(self.plans, PLANS, "plans", at="PlanSet", error=PlanError)
+        )
         if not self.plans:
-            raise PlanError("a plan set holds at least one plan", at="PlanSet")
+            raise PlanError(
+                "a plan set holds at least one plan",
+                at="PlanSet",
+                hint="ladder.schedule(op) of an operator with m=None makes one",
+            )
         expected = self.plans[0].m_range[0]
         for place, plan in enumerate(self.plans):
             first = self.plans[0]
@@ -44,7 +55,9 @@ class PlanSet:
                 )
             if most is None and place != len(self.plans) - 1:
                 raise PlanError(
-                    f"plan {place} has no upper limit but is not the last", at="PlanSet"
+                    f"plan {place} has no upper limit but is not the last",
+                    at="PlanSet",
+                    hint="ranges are adjacent and in order",
                 )
             expected = (most or 0) + 1
 
@@ -67,8 +80,9 @@ class PlanSet:
         """The plan for ``m`` tokens; M = 0 has one like any other.
 
         Raises:
-            PlanError: no plan covers ``m``.
+            PlanError: no plan covers ``m``, or it is no number of tokens.
         """
+        m = accept(m, integer(0), "m", at="PlanSet.plan_for", error=PlanError)
         for plan in self.plans:
             least, most = plan.m_range
             if least <= m and (most is None or m <= most):
@@ -88,8 +102,17 @@ class PlanSet:
         return PlanSet(tuple(plan.with_(**decisions) for plan in self.plans))
 
     def run(self, x: Any, weights: Any, bias: Any = None) -> Any:
-        """The NumPy meaning: :meth:`Plan.run` of the plan for the rows of x."""
-        return self.plan_for(_rows(x)).run(x, weights, bias)
+        """The NumPy meaning: :meth:`Plan.run` of the plan for the rows of x.
+
+        Raises:
+            ShapeError: as in :meth:`Plan.run`.
+            PackingError: as in :meth:`Plan.run`.
+            PlanError: no plan covers the rows of x.
+        """
+        from ladder.scheduler.interpret import array_of
+
+        rows = prod(array_of("x", x, self.op).shape[:-1])
+        return self.plan_for(rows).run(x, weights, bias)
 
     def explain(self) -> str:
         """What was chosen for each range, and why."""
@@ -122,11 +145,3 @@ class PlanSet:
         lines = [f"{self.op} on {self.device.name}"]
         lines += [f"  M {plan.m_text:<12} {plan.brief}" for plan in self.plans]
         return "\n".join(lines)
-
-
-def _rows(x: Any) -> int:
-    """Rows of ``x [..., k]``: the product of all but the last extent."""
-    rows = 1
-    for extent in x.shape[:-1]:
-        rows *= int(extent)
-    return rows

@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ladder.checks import accept, optional, refuse_unknown, text
 from ladder.errors import LosslessError, ScheduleError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.candidates import Rejected, enumerate_plans
 from ladder.scheduler.cost import Cost, estimate
+from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
 from ladder.scheduler.packing import Packing, choose_packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.verify import WARPGROUP_TOKENS
 from ladder.ttile import Device
+from ladder.ttile.device import GRID_LIMITS
 from ladder.ttype import MayOverflow, losslessness
 
 #: plans this much slower than the best one (by the estimate) still count as equally fast; the least shared memory wins
@@ -37,6 +41,8 @@ OTHER_PLACEMENTS = {
     "offline": "dequantise the weight yourself and run a plain matmul",
     "global": "a decode kernel and a plain matmul: two kernels, not one plan",
 }
+
+PLACEMENT = optional(text(f"one of {', '.join(PLACEMENTS)}"))
 
 #: decisions of a plan that a caller may fix
 FIXABLE = (
@@ -126,15 +132,20 @@ def schedule(
         device: a device or the name of one.
         placement: where codes become compute values, ``"register"`` or ``"shared"`` (None: the search decides).
         fixed: decisions of the plan to keep as given, for example ``family="ring"``, ``tiling=Tiling(...)``,
-            ``depth=3``, ``access="scalar"`` (activations of any stride), ``launch="pdl"``.
+            ``depth=3``, ``access="scalar"`` (activations of any stride), ``launch="pdl"``. None leaves one to the
+            search.
 
     Raises:
-        ScheduleError: a decision is unknown, or no legal plan exists.
+        ScheduleError: ``op`` is no operator, a decision is unknown or of another kind than the plan's, or no legal plan
+            exists.
+        DeviceError: the name of the device is unknown.
         LosslessError: the weight's codes may overflow in the activation's type.
     """
-    target = _device(device)
+    op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
+    target = accept(device, DEVICE, "device", at="schedule(device=...)", error=ScheduleError)
     decisions = _decisions(placement, fixed)
     _refuse_overflow(op)
+    _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     given = decisions.pop("m_range", None)
     if op.m is not None:
@@ -161,25 +172,25 @@ def _widened(before: Plan, best: Plan) -> Plan | None:
     return wider
 
 
-def _device(device: str | Device) -> Device:
-    if isinstance(device, Device):
-        return device
-    from ladder.registry import devices
-
-    found: Device = devices[device]
-    return found
-
-
 def _decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(fixed) - set(FIXABLE))
-    if unknown:
+    refuse_unknown(
+        fixed,
+        ("placement", *FIXABLE),
+        "a plan has no decision",
+        at="schedule",
+        error=ScheduleError,
+    )
+    wanted = {name: value for name, value in fixed.items() if value is not None}
+    decisions = decided(wanted, "schedule", ScheduleError)
+    where = accept(placement, PLACEMENT, "placement", at="schedule", error=ScheduleError)
+    if where is None:
+        where = decisions.get("convert")
+    elif decisions.get("convert", where) != where:
         raise ScheduleError(
-            f"a plan has no decision {', '.join(unknown)} to fix",
+            f"placement is {where!r} and convert {decisions['convert']!r}",
             at="schedule",
-            hint=f"decisions: placement, {', '.join(FIXABLE)}",
+            hint="they are one decision: give one of them",
         )
-    decisions = dict(fixed)
-    where = placement if placement is not None else decisions.get("convert")
     if where is None:
         # Scratch for decoded weights and its traffic never pay on the mma families: measured, register wins.
         return {**decisions, "convert": "register"}
@@ -190,6 +201,17 @@ def _decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any
         at="schedule(placement=...)",
         hint=OTHER_PLACEMENTS.get(where, f"one of {', '.join(PLACEMENTS)}"),
     )
+
+
+def _refuse_too_many_rows(op: MatMul, decisions: Mapping[str, Any]) -> None:
+    """Refuse an M that no tiling of the tables covers with one grid."""
+    most = GRID_LIMITS[1] * WARPGROUP_TOKENS
+    if op.m is not None and op.m > most and "tiling" not in decisions:
+        raise ScheduleError(
+            f"M = {op.m} is more rows than one launch covers: {GRID_LIMITS[1]} CTAs of {WARPGROUP_TOKENS} tokens",
+            at=op,
+            hint=f"declare m=None and call with at most {most} rows at a time",
+        )
 
 
 def _refuse_overflow(op: MatMul) -> None:

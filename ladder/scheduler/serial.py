@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ladder.checks import TEXT, accept
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import MatMul
@@ -53,6 +54,9 @@ _CLASSES: tuple[type, ...] = (
 CLASSES: Mapping[str, type] = {cls.__name__: cls for cls in _CLASSES}
 
 TAG = "$"
+
+WRITTEN = "give what to_json() wrote"
+DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
 
@@ -114,8 +118,13 @@ def decode(node: Json) -> Any:
     parts = {name: decode(part) for name, part in node.items() if name != TAG}
     try:
         return cls(**parts)
-    except TypeError as error:
-        raise PlanError(f"{tag} cannot be made: {error}", at="plan JSON") from error
+    except (TypeError, LadderError) as error:
+        what = error.what if isinstance(error, LadderError) else error
+        raise PlanError(
+            f"{tag} cannot be made: {what}",
+            at="plan JSON",
+            hint=DAMAGED,
+        ) from error
 
 
 def dump_plan(plan: Plan) -> str:
@@ -189,7 +198,11 @@ def _value(cls: type, text: str) -> Any:
     with _reading(cls):
         value = decode(_document(cls, text).get("value"))
     if not isinstance(value, cls):
-        raise PlanError(f"the text holds a {type(value).__name__}", at=f"reading a {cls.__name__}")
+        raise PlanError(
+            f"the text holds a {type(value).__name__}",
+            at=f"reading a {cls.__name__}",
+            hint=DAMAGED,
+        )
     return value
 
 
@@ -220,10 +233,15 @@ def _reading(cls: type) -> Iterator[None]:
 
 
 def _document(cls: type, text: str) -> dict[str, Json]:
+    accept(text, TEXT, "text", at=f"reading a {cls.__name__}", error=PlanError, hint=WRITTEN)
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise PlanError(f"the text is no JSON: {error}", at=f"reading a {cls.__name__}") from error
+        raise PlanError(
+            f"the text is no JSON: {error}",
+            at=f"reading a {cls.__name__}",
+            hint=WRITTEN,
+        ) from error
     found = document.get("format") if isinstance(document, dict) else None
     if found != FORMATS[cls]:
         raise PlanError(
@@ -250,7 +268,11 @@ def _decode_type(node: Json) -> TType:
     try:
         return TType(node["name"], node["bits"], [decode(value) for value in node["values"]])
     except (KeyError, TypeError, LadderError) as error:
-        raise PlanError(f"the element type cannot be made: {error}", at="plan JSON") from error
+        raise PlanError(
+            f"the element type cannot be made: {error}",
+            at="plan JSON",
+            hint=DAMAGED,
+        ) from error
 
 
 def _decode_dtype(node: Json) -> np.dtype[Any]:

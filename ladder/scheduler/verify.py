@@ -12,24 +12,14 @@ from dataclasses import fields
 from typing import NamedTuple
 
 from ladder.errors import PlanError
-from ladder.scheduler.plan import (
-    ACCESSES,
-    COMPUTES,
-    LAUNCHES,
-    PLACEMENTS,
-    SCALES,
-    ZEROS,
-    Plan,
-    default_epilogue,
-)
-from ladder.scheduler.stage import EpilogueStage
+from ladder.scheduler.decisions import OFFERED, misfits
+from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.zero import register_shifts
+from ladder.ttile.device import GRID_LIMITS
 
 #: most tokens of a wgmma, and k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
 WARPGROUP_TOKENS = 256
 WARPGROUP_TILE_K = 64
-
-FAMILIES = ("skinny", "ring", "specialised")
 
 #: most tokens of a CTA in the skinny family: two n8 operands of one mma
 SKINNY_TOKENS = 16
@@ -69,24 +59,23 @@ class Problem(NamedTuple):
 Rule = Callable[[Plan], Iterator[Problem]]
 
 
+def decisions_have_their_kinds(plan: Plan) -> Iterator[Problem]:
+    """Every decision is of the kind that :data:`~ladder.scheduler.decisions.DECISIONS` says."""
+    for what, hint in misfits(plan):
+        yield Problem(what, hint)
+
+
 def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
     """Warps and tiles are counted from 1."""
     parts = [getattr(plan.tiling, part.name) for part in fields(plan.tiling)]
     if not all(type(part) is int and part >= 1 for part in parts):
-        yield Problem(f"a tiling holds integers >= 1, not {parts}")
+        yield Problem(f"a tiling holds integers >= 1, not {parts}", "at least one warp and tile")
 
 
 def decisions_are_known(plan: Plan) -> Iterator[Problem]:
     """Family, placement, zeros, access, product and launch are among those offered."""
-    for name, value, offered in (
-        ("family", plan.family, FAMILIES),
-        ("convert", plan.convert, PLACEMENTS),
-        ("zero", plan.zero, ZEROS),
-        ("scale", plan.scale, SCALES),
-        ("access", plan.access, ACCESSES),
-        ("compute", plan.compute, COMPUTES),
-        ("launch", plan.launch, LAUNCHES),
-    ):
+    for name, offered in OFFERED.items():
+        value = getattr(plan, name)
         if value not in offered:
             yield Problem(f"{name} = {value!r} is not offered", f"one of {', '.join(offered)}")
     if type(plan.depth) is not int or plan.depth < 2:
@@ -298,7 +287,9 @@ def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
         return
     m = plan.op.m
     if m is not None and (m < least or (most is not None and m > most)):
-        yield Problem(f"M = {m} of the operator is outside {least} .. {most}")
+        yield Problem(
+            f"M = {m} of the operator is outside {least} .. {most}", f"m_range=({m}, {m})"
+        )
     if plan.family == "skinny" and (most is None or most > plan.tiling.tokens):
         yield Problem(
             f"skinny covers M with one CTA of {plan.tiling.tokens} tokens, not up to {most}",
@@ -306,12 +297,20 @@ def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def rows_fit_the_grid(plan: Plan) -> Iterator[Problem]:
+    """The CTAs of the largest known M fit the grid; where M has no limit, a call is refused that needs more."""
+    least, most = plan.m_range
+    known = max(least, plan.op.m or 0) if most is None else most
+    tokens, limit = plan.tiling.tokens, GRID_LIMITS[1]
+    if -(-known // tokens) > limit:
+        yield Problem(
+            f"M = {known} takes more than {limit} CTAs of {tokens} tokens, which is all that a grid has along M",
+            f"at most {limit * tokens} rows a launch: split the rows of x, or more tokens a CTA",
+        )
+
+
 def epilogue_is_whole(plan: Plan) -> Iterator[Problem]:
-    """The epilogue holds epilogue stages, among them all that the operator and its packing ask for."""
-    given: tuple[object, ...] = plan.epilogue
-    for step in given:
-        if not isinstance(step, EpilogueStage):
-            yield Problem(f"{step!r} is no epilogue stage")
+    """The epilogue holds all that the operator and its packing ask for."""
     for wanted in default_epilogue(plan.op, plan.packing):
         if plan.epilogue.count(wanted) != 1:
             yield Problem(
@@ -365,13 +364,14 @@ RULES: tuple[Rule, ...] = (
     split_is_even,
     warpgroups_are_whole,
     m_range_is_covered,
+    rows_fit_the_grid,
     shared_memory_fits,
     registers_fit,
 )
 
 
 def problems(plan: Plan) -> tuple[Problem, ...]:
-    """All broken rules, in the order of the tables."""
+    """All broken rules, in the order of the tables, of a plan whose decisions have their kinds."""
     for rules in (FIRST, RULES):
         found = tuple(problem for rule in rules for problem in rule(plan))
         if found:
@@ -379,9 +379,14 @@ def problems(plan: Plan) -> tuple[Problem, ...]:
     return ()
 
 
+def _all_problems(plan: Plan) -> tuple[Problem, ...]:
+    """The same of any plan; the search, which makes thousands from checked decisions, spares itself the kinds."""
+    return tuple(decisions_have_their_kinds(plan)) or problems(plan)
+
+
 def check(plan: Plan) -> tuple[str, ...]:
     """What is wrong with a plan, one sentence a broken rule; empty for a legal plan."""
-    return tuple(str(problem) for problem in problems(plan))
+    return tuple(str(problem) for problem in _all_problems(plan))
 
 
 def verify(plan: Plan) -> None:
@@ -390,10 +395,10 @@ def verify(plan: Plan) -> None:
     Raises:
         PlanError: some rule is broken; all of them are named.
     """
-    found = problems(plan)
+    found = _all_problems(plan)
     if found:
         raise PlanError(
             "; ".join(problem.what for problem in found),
-            at=plan.title,
+            at="Plan" if any(misfits(plan)) else plan.title,
             hint="; ".join(dict.fromkeys(problem.hint for problem in found if problem.hint)),
         )

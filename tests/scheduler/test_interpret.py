@@ -303,3 +303,20 @@ def test_real_size_runs_in_time(weights_of):
     assert time.perf_counter() - begin < 15
     want = op.reference(x, weights)
     assert np.linalg.norm(y - want) <= 5e-4 * np.linalg.norm(want)
+
+
+def test_operands_are_arrays_of_numpy():
+    op = matmul(2, 16, 64, activation="float16", weight=types["int4"], bias=True)
+    plan = schedule(op)
+    q = Quantized(op.weight, np.zeros((16, 64), np.uint8))
+    x, bias = np.zeros((2, 64), np.float16), np.zeros(16, np.float16)
+    assert plan.run(x, q, bias).shape == (2, 16)
+    for arrays, what in (
+        ((x, q, [1, 2, 3]), "bias is a list [1, 2, 3], not a NumPy array"),
+        (([[0.0]], q, bias), "x is a list [[0.0]], not a NumPy array"),
+        ((x, q, bias.astype(np.float32)), "bias is float32[16], expected float16[16]"),
+    ):
+        with pytest.raises(ShapeError) as caught:
+            plan.run(*arrays)
+        assert caught.value.what == what
+        assert caught.value.hint

@@ -209,7 +209,7 @@ def test_placements_that_one_kernel_cannot_have(placement):
 def test_unknown_decision():
     with pytest.raises(ScheduleError) as caught:
         plan_for(1, 64, 64, stages=3)
-    assert caught.value.what == "a plan has no decision stages to fix"
+    assert caught.value.what == "a plan has no decision stages"
     assert "depth" in caught.value.hint
 
 
@@ -235,3 +235,40 @@ def test_operator_for_any_m_gets_a_set_and_a_range_can_be_fixed():
     op = matmul(None, 512, 512, activation="float16", weight=INT4)
     assert isinstance(schedule(op), PlanSet)
     assert [p.m_range for p in schedule(op, m_range=(0, 4))] == [(0, 4)]
+
+
+def test_many_rows_get_tiles_that_cover_them_or_a_reason():
+    op = matmul(5_000_000, 64, 64, activation="float16", weight=INT4)
+    assert schedule(op).tiling.tokens * 65535 >= 5_000_000
+    with pytest.raises(ScheduleError) as caught:
+        schedule(matmul(65535 * 256 + 1, 64, 64, activation="float16", weight=INT4))
+    assert caught.value.what.startswith("M = 16776961 is more rows than one launch covers")
+    assert "at most 16776960 rows" in caught.value.hint
+
+
+def test_decisions_of_another_kind_are_refused_by_name():
+    for decision, what in (
+        ({"tiling": 3}, "tiling is 3, not a Tiling of integers"),
+        ({"lookahead": "yes"}, "lookahead is 'yes', not True or False"),
+        ({"depth": "2"}, "depth is '2', not an integer"),
+        ({"m_range": (None, 3)}, "m_range is a tuple (None, 3), not a pair of integers"),
+    ):
+        with pytest.raises(ScheduleError) as caught:
+            plan_for(1, 64, 64, **decision)
+        assert caught.value.what.startswith(what)
+        assert caught.value.at == f"schedule({next(iter(decision))}=...)"
+    with pytest.raises(ScheduleError, match="op is None, not a MatMul"):
+        schedule(None)
+    with pytest.raises(ScheduleError, match="device is 3, not a Device or the name of one"):
+        schedule(matmul(1, 64, 64, activation="float16", weight=INT4), 3)
+
+
+def test_a_decision_of_none_is_left_to_the_search():
+    nothing = dict.fromkeys(("tiling", "depth", "lookahead", "convert", "packing", "m_range"))
+    assert plan_for(1, 64, 64, **nothing) == plan_for(1, 64, 64)
+
+
+def test_placement_and_convert_are_one_decision():
+    assert plan_for(1, 64, 64, placement="shared", convert="shared").convert == "shared"
+    with pytest.raises(ScheduleError, match="placement is 'register' and convert 'shared'"):
+        plan_for(1, 64, 64, placement="register", convert="shared")
