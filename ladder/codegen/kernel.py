@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from ladder.errors import ArtifactError, LaunchError
+from ladder.ttile.device import GRID_LIMITS
 
 #: what a buffer argument of a kernel stands for
 BUFFER_ROLES = ("x", "weight", "scales", "zeros", "unit", "global_scale", "table", "bias", "y")
@@ -147,6 +148,16 @@ class Launch:
         """Return the blocks along x, y, z for ``m`` rows."""
         x, y, z = (extent if isinstance(extent, int) else extent(m) for extent in self.grid)
         return x, y, z
+
+    @property
+    def most_rows(self) -> int | None:
+        """Most rows of x that the grid covers within the limits of devices; None where m has no say."""
+        covered = [
+            limit * extent.by
+            for extent, limit in zip(self.grid, GRID_LIMITS, strict=True)
+            if isinstance(extent, CeilDiv)
+        ]
+        return min(covered, default=None)
 
     def __str__(self) -> str:
         parts = [

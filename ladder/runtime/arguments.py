@@ -76,9 +76,15 @@ class Variant:
     cubins: Mapping[str, Cubin]
 
     def takes_rows(self, m: int) -> bool:
-        """Whether ``m`` is in the plan's range."""
-        low, high = self.plan.m_range
-        return low <= m and (high is None or m <= high)
+        """Whether ``m`` is in the plan's range, and one grid covers it."""
+        low, _ = self.plan.m_range
+        return low <= m and (self.most_rows is None or m <= self.most_rows)
+
+    @property
+    def most_rows(self) -> int | None:
+        """Most rows of a call: the plan's, or as many as one grid covers; None: no limit."""
+        limits = (self.plan.m_range[1], self.lowered.launch.most_rows)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def refuses(self, x: ArrayView, found: Rows | None) -> str:
         """Return what about x's layout the kernel cannot read, or an empty text."""
@@ -209,7 +215,7 @@ def _choose(
         raise ShapeError(
             f"x has {m} rows, the kernels take {ranges}",
             at=f"x: {x_view}",
-            hint="compile the operator with m=None for any number of rows",
+            hint=_instead(variants, m),
         )
     found = rows(x_view)
     reasons = []
@@ -235,8 +241,16 @@ def _choose(
     )
 
 
+def _instead(variants: Sequence[Variant], m: int) -> str:
+    """What to do with a number of rows that no kernel takes."""
+    grids = [variant.most_rows for variant in variants if variant.plan.m_range[1] is None]
+    if grids and all(most is not None and most < m for most in grids):
+        return f"one launch covers no more: call with at most {max(filter(None, grids))} rows at a time"
+    return "compile the operator with m=None for any number of rows"
+
+
 def _range(variant: Variant) -> str:
-    low, high = variant.plan.m_range
+    low, high = variant.plan.m_range[0], variant.most_rows
     return f"{low} or more" if high is None else f"{low} to {high}"
 
 

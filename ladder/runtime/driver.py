@@ -13,12 +13,13 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol, cast
 
+from ladder.checks import Expected
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import Arguments, TensorMap
+from ladder.ttile.device import GRID_LIMITS
 
 #: dynamic shared memory that a kernel may use without asking, in bytes (CUDA C++ guide, "Compute Capabilities")
 SHARED_WITHOUT_OPT_IN = 48 * 1024
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
 INSTALL = (
     "install NVIDIA's display driver (libcuda.so.1 must be found by the loader, see LD_LIBRARY_PATH) and "
     "pip install 'ladder[cuda]'; without a GPU, plan.run(x, q) computes in NumPy and device='emulator' runs the kernel"
@@ -91,6 +92,18 @@ class Driver(Protocol):
 
     def to_host(self, device: int, target: int, source: int, nbytes: int) -> None:
         """Copy device memory to the host, done when this returns."""
+
+
+#: whatever has the methods of a driver
+DRIVER: Expected[Driver] = Expected(
+    "a driver",
+    lambda value: (
+        not isinstance(value, type)
+        and all(callable(getattr(value, name, None)) for name in ("prepare", "load"))
+    ),
+    lambda value: value,
+    "leave it out for this machine's",
+)
 
 
 def check_grid(grid: Three) -> None:

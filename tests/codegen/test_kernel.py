@@ -113,3 +113,9 @@ def test_a_record_without_a_field_is_refused(name):
     del record[name]
     with pytest.raises(ArtifactError, match=f"KeyError: '{name}'"):
         LoweredKernel.from_json(record)
+
+
+def test_rows_end_where_the_grid_does():
+    assert Launch((4, CeilDiv(16), 1), (32, 1, 1)).most_rows == 65535 * 16
+    assert Launch((CeilDiv(16), 1, 1), (32, 1, 1)).most_rows == (2**31 - 1) * 16
+    assert Launch((4, 1, 1), (32, 1, 1)).most_rows is None
