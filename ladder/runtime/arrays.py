@@ -165,7 +165,7 @@ class Numpy:
     def view(self, array: Any) -> ArrayView:
         """See :class:`Library`."""
         if not isinstance(array, np.ndarray):
-            raise LaunchError(f"{array!r} is a NumPy scalar, not an array", at="argument")
+            raise LaunchError(f"{array!r} is a NumPy scalar", at="argument", hint="give an array")
         check_plain(array)
         size = array.dtype.itemsize
         if any(stride % size for stride in array.strides):

@@ -22,6 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ladder.checks import PATH, accept
 from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
@@ -141,7 +142,7 @@ class Artifact:
         Raises:
             ArtifactError: the folder holds something else, or cannot be written.
         """
-        target = Path(folder)
+        target = accept(folder, PATH, "folder", at="save", error=ArtifactError)
         if target.exists() and not (target / MANIFEST).is_file() and _holds_files(target):
             raise ArtifactError(
                 "the folder holds files but no artifact", at=str(target), hint="give another folder"
@@ -173,7 +174,7 @@ class Artifact:
         Raises:
             ArtifactError: a file is missing, damaged, foreign or of another format.
         """
-        root = Path(folder)
+        root = accept(folder, PATH, "folder", at="ladder.load", error=ArtifactError)
         return cls.from_files(lambda name: (root / name).read_bytes(), at=str(root))
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
+from ladder.checks import Expected, accept, instance, optional, shown
 from ladder.codegen.kernel import LoweredKernel
 from ladder.codegen.toolchain import INSTALL, Toolchain, compile_cuda
-from ladder.errors import PlanError, ToolchainError
+from ladder.errors import CacheError, LaunchError, LoweringError, PlanError, ToolchainError
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
-from ladder.runtime.driver import Driver
+from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.load import kernel_of
 from ladder.runtime.packed import as_json, canonical
@@ -21,6 +22,11 @@ from ladder.settings import Settings
 NO_TOOLCHAIN = "none"
 
 Lower = Callable[[Any], LoweredKernel]
+
+SETTINGS = optional(instance(Settings, "ladder.settings.Settings.read() reads the environment"))
+FUNCTION: Expected[Lower] = Expected(
+    "a function from plan to kernel", callable, lambda value: value
+)
 
 
 @lru_cache(maxsize=4)
@@ -52,14 +58,14 @@ def compile_plan(
         LoweringError: TVM is missing and the cache has no such kernel.
         ToolchainError: the compiler refused the text.
         PlanError: what was given is no plan.
+        LadderError: another argument is not what it has to be.
     """
-    plans = tuple(plan) if isinstance(plan, Iterable) else (plan,)
-    if not plans or not all(hasattr(one, "m_range") for one in plans):
-        raise PlanError(
-            f"a {type(plan).__qualname__} is no plan",
-            at="ladder.compile",
-            hint="ladder.schedule(op, device) makes one of an operator",
-        )
+    plans = _plans(plan)
+    at = "ladder.compile"
+    cache = accept(cache, optional(instance(Cache)), "cache", at=at, error=CacheError)
+    settings = accept(settings, SETTINGS, "settings", at=at, error=ToolchainError)
+    lower = accept(lower, optional(FUNCTION), "lower", at=at, error=LoweringError)
+    driver = accept(driver, optional(DRIVER), "driver", at=at, error=LaunchError)
     settings = settings or Settings.read()
     toolchain = _toolchain(settings)
     if toolchain is None:
@@ -79,6 +85,25 @@ def compile_plan(
         read_plan=lambda data: by_json[canonical(data)],
         read_packing=lambda _: plan.packing,
     )
+
+
+def _plans(plan: Any) -> tuple[Any, ...]:
+    """The plans of a plan or a plan set; a list of plans is neither."""
+    is_array = hasattr(plan, "shape") or isinstance(plan, (str, bytes))
+    plans = tuple(plan) if isinstance(plan, Iterable) and not is_array else (plan,)
+    if not plans or not all(hasattr(one, "m_range") for one in plans):
+        raise PlanError(
+            f"{shown(plan)} is no plan",
+            at="ladder.compile",
+            hint="ladder.schedule(op, device) makes one of an operator",
+        )
+    if not hasattr(plan, "to_json"):
+        raise PlanError(
+            f"{shown(plan)} is no plan, though it holds some",
+            at="ladder.compile",
+            hint="ladder.PlanSet(plans) makes one of plans for adjacent ranges of M",
+        )
+    return plans
 
 
 def _key(plan: Any, arch: str, toolchain: Toolchain | None) -> CacheKey:

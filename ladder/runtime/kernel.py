@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ladder.errors import LaunchError
+from ladder.checks import Expected, accept, instance, integer, is_integer, several
+from ladder.errors import LaunchError, PackingError
 from ladder.runtime.argument_block import Arguments
 from ladder.runtime.arguments import Call, PlanLike, Variant, check_call, check_writable
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
@@ -26,6 +27,19 @@ from ladder.runtime.launcher import Launcher, Ready
 from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
 
 EMULATOR = "emulator"
+VARIANTS = several(instance(Variant, "ladder.compile(plan) makes them"), "a tuple of Variant")
+PACKED = instance(Packed, "kernel.pack(q) makes it")
+#: a place by name or number; torch.device prints as its name
+PLACE_NAME: Expected[str | int] = Expected(
+    "the name or number of a device",
+    lambda value: (
+        isinstance(value, str)
+        or integer(0).fits(value)
+        or type(value).__module__.partition(".")[0] == "torch"
+    ),
+    lambda value: int(value) if is_integer(value) else str(value),
+    "cuda, cuda:1, 1 or emulator",
+)
 #: fields of an ArrayView that say where and how an array lies; its owner comes after them
 PLACE = 6
 
@@ -50,7 +64,7 @@ class Kernel:
         toolchain: str = "none",
         driver: Driver | None = None,
     ) -> None:
-        self.variants = tuple(variants)
+        self.variants = accept(variants, VARIANTS, "variants", at="Kernel", error=LaunchError)
         self.plan = plan
         self.packing = packing
         self.toolchain = toolchain
@@ -80,7 +94,12 @@ class Kernel:
         return Packed(self.packing, self.packing.pack(weights))
 
     def unpack(self, packed: Packed) -> Any:
-        """Invert :meth:`pack`, wherever the arrays lie."""
+        """Invert :meth:`pack`, wherever the arrays lie.
+
+        Raises:
+            PackingError: what was given is not packed.
+        """
+        accept(packed, PACKED, "packed", at="Kernel.unpack", error=PackingError)
         return self.packing.unpack(packed.numpy())
 
     def pack_arrays(self, codes: Any, **metadata: Any) -> Packed:
@@ -96,7 +115,12 @@ class Kernel:
         return Packed(self.packing, self.packing.pack_arrays(codes, **metadata))
 
     def unpack_arrays(self, packed: Packed) -> dict[str, Any]:
-        """Invert :meth:`pack_arrays`: the parts by name, where the packed arrays lie."""
+        """Invert :meth:`pack_arrays`: the parts by name, where the packed arrays lie.
+
+        Raises:
+            PackingError: what was given is not packed.
+        """
+        accept(packed, PACKED, "packed", at="Kernel.unpack_arrays", error=PackingError)
         return dict(self.packing.unpack_arrays(packed))
 
     # --- calls -------------------------------------------------------------------------------------------------------
@@ -125,6 +149,8 @@ class Kernel:
             LaunchError: a dtype, device or layout does not fit, or there is no GPU.
             EmulationError: the emulator cannot run the kernel.
         """
+        if device is not None:
+            device = accept(device, PLACE_NAME, "device", at="Kernel.__call__", error=LaunchError)
         if device == EMULATOR:
             from ladder.runtime.emulate import emulate
 

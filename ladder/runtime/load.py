@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from ladder.errors import ArtifactError, PlanError
+from ladder.checks import accept, optional
+from ladder.errors import ArtifactError, LaunchError, PlanError
 from ladder.runtime.arguments import PlanLike, Variant
 from ladder.runtime.artifact import Artifact
-from ladder.runtime.driver import Driver
+from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
 
@@ -24,6 +25,7 @@ def load(folder: str | Path, *, driver: Driver | None = None) -> Kernel:
     Raises:
         ArtifactError: a file is missing, damaged, foreign or of another version.
     """
+    driver = accept(driver, optional(DRIVER), "driver", at="ladder.load", error=LaunchError)
     return kernel_of(Artifact.load(folder), driver=driver, at=str(folder))
 
 

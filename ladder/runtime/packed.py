@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.checks import MAPPING, PATH, accept, shown
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.arrays import ArrayView, Torch, as_numpy, library_of, numpy_dtype, view
 from ladder.runtime.buffer import DeviceBuffer
@@ -66,6 +67,24 @@ class PackingLike(Protocol):
         """Return the packing as JSON."""
 
 
+def check_packing(packing: object, at: str) -> None:
+    """Refuse what is no packing.
+
+    Raises:
+        PackingError: it lacks what the runtime asks of one.
+    """
+    if (
+        isinstance(packing, type)
+        or not hasattr(packing, "to_json")
+        or not hasattr(packing, "shapes")
+    ):
+        raise PackingError(
+            f"packing is {shown(packing)}, not a Packing",
+            at=at,
+            hint="plan.packing, kernel.packing",
+        )
+
+
 def packing_key(packing: PackingLike) -> str:
     """Return a digest of a packing: equal digests mean that equal weights get equal bytes."""
     return hashlib.sha256(canonical(as_json(packing.to_json())).encode()).hexdigest()
@@ -95,6 +114,8 @@ class Packed(Mapping[str, Any]):
     """
 
     def __init__(self, packing: PackingLike, arrays: Mapping[str, Any]) -> None:
+        check_packing(packing, "Packed")
+        accept(arrays, MAPPING, "arrays", at="Packed", error=PackingError)
         self.packing = packing
         self._arrays = MappingProxyType({name: _kept(array) for name, array in arrays.items()})
         self._copies: dict[int, Packed] = {}
@@ -202,8 +223,9 @@ class Packed(Mapping[str, Any]):
         # NumPy's format has no name for bfloat16 and the like: bits are stored, names stand in the header
         bits = {f"array.{name}": _bits(array) for name, array in self.numpy().items()}
         np.savez(stream, allow_pickle=False, header=text, **bits)
+        target = accept(file, PATH, "file", at="Packed.save", error=PackingError)
         try:
-            write_atomically(Path(file), stream.getvalue())
+            write_atomically(target, stream.getvalue())
         except OSError as error:
             raise PackingError(
                 f"cannot write packed weights: {error}",
@@ -218,8 +240,10 @@ class Packed(Mapping[str, Any]):
         Raises:
             PackingError: the file is no packed weight, damaged, or of another packing.
         """
+        source = accept(file, PATH, "file", at="Packed.load", error=PackingError)
+        check_packing(packing, "Packed.load")
         try:
-            content = io.BytesIO(Path(file).read_bytes())
+            content = io.BytesIO(source.read_bytes())
             with np.load(content, allow_pickle=False) as stored:
                 header = json.loads(bytes(stored["header"]))
                 bits = {name: stored[f"array.{name}"] for name in header["dtypes"]}

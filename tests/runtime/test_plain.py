@@ -109,7 +109,7 @@ def test_walking_backwards_is_refused_or_copied(made):
 
 @pytest.mark.parametrize("given", [None, np.zeros((24, 72)), [[1.0]], "q"])
 def test_only_quantised_weights_are_packed(made, given):
-    with pytest.raises(PackingError, match="weights are a ") as caught:
+    with pytest.raises(PackingError, match=r"weights is .*, not a Quantized") as caught:
         made.kernel.pack(given)
     assert "ladder.quantize" in caught.value.hint
 
@@ -140,6 +140,6 @@ def test_a_flipped_bit_anywhere_in_a_file_of_weights_is_found(made, tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", "xpu", "cuda:x", "cuda:-1", 1.5])
 def test_a_device_that_is_none_is_named_before_a_driver_is_looked_for(made, device):
-    with pytest.raises(LaunchError, match="no device is called") as caught:
+    with pytest.raises(LaunchError, match=r"no device is called|not the name or number") as caught:
         made.kernel(made.x, made.packed, made.bias, device=device)
     assert "emulator" in caught.value.hint
