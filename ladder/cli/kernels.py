@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(help="an artifact that `ladder compile` wrote")]
 Tokens = Annotated[int, typer.Option("-m", help="tokens: rows of x", min=0)]
-Seed = Annotated[int, typer.Option("--seed", help="of the random weights and activations")]
+Seed = Annotated[int, typer.Option("--seed", help="of the random weights and activations", min=0)]
 
 
 class Where(str, Enum):
@@ -120,7 +120,12 @@ class Problem:
             )
         rng = np.random.default_rng(seed)
         weights = quantize(rng.standard_normal((op.n, op.k), np.float32), op.weight)
-        x = rng.standard_normal((m, op.k)).astype(op.activation.dtype)
+        try:
+            x = rng.standard_normal((m, op.k)).astype(op.activation.dtype)
+        except (MemoryError, ValueError) as error:  # NumPy's two words for too many elements
+            raise ShapeError(
+                f"an x of {m} rows cannot be made: {error}", at="-m", hint="fewer tokens"
+            ) from error
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
         return cls(x, weights, bias, op.reference(x, weights, bias))
 

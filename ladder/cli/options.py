@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from ladder.checks import shown
 from ladder.errors import TypeDeclarationError
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class Request:
         str | None,
         _option("--group", "-g", text="128, channel, tensor or 128x128", panel=WEIGHT),
     ] = None
-    scale: Annotated[str, _option("--scale", text="type of the scales", panel=WEIGHT)] = "float16"
+    scale: Annotated[
+        str | None, _option("--scale", text="type of the scales; left out: float16", panel=WEIGHT)
+    ] = None
     zero: Annotated[Zero, _option("--zero", text="convention of zero points", panel=WEIGHT)] = (
         Zero.none
     )
@@ -142,15 +145,17 @@ def parse_group(text: str) -> Any:
     """``128`` -> 128, ``128x128`` -> (128, 128), ``*x32`` -> (None, 32); ``channel`` and ``tensor`` stay."""
     if text in ("channel", "tensor"):
         return text
-    if not re.fullmatch(r"\d+|(\d+|\*)x(\d+|\*)", text):
+    if not re.fullmatch(r"\d{1,18}|(\d{1,18}|\*)x(\d{1,18}|\*)", text):
         raise TypeDeclarationError(
-            f"a group is spelled 128, 128x128, channel or tensor, found {text!r}", at="--group"
+            f"a group is spelled 128, 128x128, channel or tensor, found {shown(text)}",
+            at="--group",
+            hint="*x128 spans all rows",
         )
     extents = tuple(None if part == "*" else int(part) for part in text.split("x"))
     return extents if len(extents) == 2 else extents[0]
 
 
-def weight_type(name: str, group: str | None, scale: str, zero: Zero) -> TType | GroupedType:
+def weight_type(name: str, group: str | None, scale: str | None, zero: Zero) -> TType | GroupedType:
     """The weight type that the options spell; an element without ``--group`` has no scale.
 
     Raises:
@@ -163,21 +168,24 @@ def weight_type(name: str, group: str | None, scale: str, zero: Zero) -> TType |
     if isinstance(found, TType):
         if group is not None:
             return found.grouped(
-                parse_group(group), scale=scale, zero=None if zero is Zero.none else zero.value
+                parse_group(group),
+                scale="float16" if scale is None else scale,
+                zero=None if zero is Zero.none else zero.value,
             )
-        if zero is not Zero.none:
-            raise TypeDeclarationError(
-                "a zero point belongs to a group", at=f"--weight {name} --zero", hint="give --group"
-            )
+        for option, given in (("--zero", zero is not Zero.none), ("--scale", scale is not None)):
+            if given:
+                raise TypeDeclarationError(
+                    f"{option} belongs to a group", at=f"--weight {name}", hint="give --group"
+                )
         return found
     if not isinstance(found, GroupedType):
         raise TypeDeclarationError(
             f"{name} is a compute type", at="--weight", hint="`ladder types` lists weight formats"
         )
-    if group is not None or zero is not Zero.none:
+    if group is not None or scale is not None or zero is not Zero.none:
         raise TypeDeclarationError(
             f"{name} has its groups already: {found}",
-            at="--group, --zero",
+            at="--group, --scale, --zero",
             hint=f"leave them out, or start from the element: --weight {found.element.name}",
         )
     return found

@@ -114,7 +114,7 @@ def test_a_group_that_is_spelled_wrongly_is_refused(text: str) -> None:
     "name,group,zero,what",
     [
         ("mxfp4", "32", ZeroOption.none, "has its groups already"),
-        ("int4", None, ZeroOption.integer, "a zero point belongs to a group"),
+        ("int4", None, ZeroOption.integer, "--zero belongs to a group"),
         ("float16", None, ZeroOption.none, "is a compute type"),
         ("int44", None, ZeroOption.none, "unknown type"),
     ],
@@ -137,6 +137,25 @@ def test_weights_that_contradict_themselves_are_refused(
 )
 def test_a_wrong_command_line_ends_with_2(arguments: tuple[str, ...]) -> None:
     assert run(arguments) == 2
+
+
+@pytest.mark.parametrize(
+    "option,value,what",
+    [
+        ("--scale", "float16", "--scale belongs to a group"),
+        ("--group", "1" * 5000, "a group is spelled"),
+        ("--weight", "fp8_e4m3fnuz", "fp8_e4m3fnuz is not offered"),
+        ("--device", "no_such.py", "no device file 'no_such.py'"),
+    ],
+)
+def test_options_that_make_no_sense_end_with_1_and_a_hint(
+    option: str, value: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(("plan", *SHAPE, "-m", "1", option, value)) == 1
+    said = capsys.readouterr().err
+    assert what in said
+    assert "  at: " in said
+    assert "  hint: " in said
 
 
 def test_what_cannot_be_planned_ends_with_1(capsys: pytest.CaptureFixture[str]) -> None:
