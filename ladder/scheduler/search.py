@@ -104,7 +104,7 @@ def rank(
     costs = [(plan, estimate(plan)) for plan in found.legal]
     costs.sort(key=lambda pair: pair[1].us)
     best = _pick(costs)
-    others = tuple(pair for pair in costs if pair is not best)
+    others = tuple(pair for pair in costs if pair[0] is not best[0])
     return Ranking((best, *others), found.rejected)
 
 

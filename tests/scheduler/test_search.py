@@ -272,3 +272,9 @@ def test_placement_and_convert_are_one_decision():
     assert plan_for(1, 64, 64, placement="shared", convert="shared").convert == "shared"
     with pytest.raises(ScheduleError, match="placement is 'register' and convert 'shared'"):
         plan_for(1, 64, 64, placement="register", convert="shared")
+
+
+def test_every_legal_plan_is_listed_once():
+    op = matmul(1, 4096, 4096, activation="float16", weight=W4)
+    ranked = rank(op, H200, choose_packing(op, H200.features), (1, 1)).ranked
+    assert len({plan for plan, _ in ranked}) == len(ranked)
