@@ -2,7 +2,8 @@
 
 Read in this order: ``geometry`` and ``packing`` (how a weight lies), ``stage`` and ``plan`` (the decisions), ``verify``
 (their rules), ``hint`` and ``transform`` (Algorithm 1 of the paper), ``candidates``, ``cost`` and ``search`` (the
-choice), ``interpret`` (what a plan means in NumPy), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
+choice), ``interpret`` (what a plan means in NumPy), ``tuned`` (measured plans and what is
+checked of them), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from ladder.scheduler.geometry import KGeometry
 from ladder.scheduler.packing import PACKING_VERSION, Packing, choose_packing
 from ladder.scheduler.plan import Plan, Tiling, default_epilogue
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.search import Ranking, rank, schedule
+from ladder.scheduler.search import Ranking, rank, schedule, shortlist
 from ladder.scheduler.serial import dump_packing, load_packing
 from ladder.scheduler.stage import EpilogueStage, Stage
+from ladder.scheduler.tuned import TunedPlan, TunedPlans
 from ladder.scheduler.verify import check, verify
 
 __all__ = [
@@ -31,6 +33,8 @@ __all__ = [
     "Rejected",
     "Stage",
     "Tiling",
+    "TunedPlan",
+    "TunedPlans",
     "check",
     "choose_packing",
     "default_epilogue",
@@ -39,5 +43,6 @@ __all__ = [
     "load_packing",
     "rank",
     "schedule",
+    "shortlist",
     "verify",
 ]

@@ -174,7 +174,7 @@ def _candidate_lines(plan: Plan, ranking: Ranking) -> list[str]:
     if plan != ranking.chosen:
         best, cost = ranking.ranked[0]
         lines.append(
-            f"fixed by hand or shared with other M; the search picks {cost.us:.2f} us: {best.brief}"
+            f"fixed by hand, measured, or shared with other M; the search picks {cost.us:.2f} us: {best.brief}"
         )
     others = [pair for pair in ranking.ranked if pair[0] not in (plan, ranking.chosen)]
     for other, cost in others[:SHOWN]:

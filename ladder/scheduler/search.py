@@ -18,6 +18,7 @@ from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
 from ladder.scheduler.packing import Packing, choose_packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan
 from ladder.scheduler.verify import WARPGROUP_TOKENS
 from ladder.ttile import Device
 from ladder.ttile.device import GRID_LIMITS
@@ -123,7 +124,12 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
 
 
 def schedule(
-    op: MatMul, device: str | Device = "h200", *, placement: str | None = None, **fixed: Any
+    op: MatMul,
+    device: str | Device = "h200",
+    *,
+    placement: str | None = None,
+    tuned: TunedPlans | None = None,
+    **fixed: Any,
 ) -> Plan | PlanSet:
     """Choose how to run an operator on a device, in under a second and without measuring.
 
@@ -131,6 +137,8 @@ def schedule(
         op: the operator; with ``m=None`` the answer is a :class:`PlanSet` over one packing.
         device: a device or the name of one.
         placement: where codes become compute values, ``"register"`` or ``"shared"`` (None: the search decides).
+        tuned: measured plans, for example ``ladder.tuned()``; one that fits this operator, device and M exactly is
+            taken, one that may not be used is announced by a RuntimeWarning. See :mod:`ladder.scheduler.tuned`.
         fixed: decisions of the plan to keep as given, for example ``family="ring"``, ``tiling=Tiling(...)``,
             ``depth=3``, ``access="scalar"`` (activations of any stride), ``launch="pdl"``. None leaves one to the
             search.
@@ -148,14 +156,18 @@ def schedule(
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     given = decisions.pop("m_range", None)
+    asked = fixed if placement is None else {**fixed, "convert": placement}
     if op.m is not None:
-        return rank(op, target, packing, given or (op.m, op.m), decisions).chosen
-    ends = RANGE_ENDS if given is None else (given[1],)
+        m_range = given or (op.m, op.m)
+        found = measured_plan(tuned, op, target, packing, m_range, asked)
+        return found or rank(op, target, packing, m_range, decisions).chosen
+    ends = _range_ends(op, target, tuned, decisions) if given is None else (given[1],)
     plans: list[Plan] = []
     least = 0 if given is None else given[0]
     for most in ends:
-        best = rank(op, target, packing, (least, most), decisions).chosen
-        wider = _widened(plans[-1], best) if plans else None
+        found = measured_plan(tuned, op, target, packing, (least, most), asked)
+        best = found or rank(op, target, packing, (least, most), decisions).chosen
+        wider = _widened(plans[-1], best, measured=found is not None) if plans else None
         if wider is None:
             plans.append(best)
         else:
@@ -164,9 +176,55 @@ def schedule(
     return PlanSet(tuple(plans))
 
 
-def _widened(before: Plan, best: Plan) -> Plan | None:
-    """The plan of the ranges before, taking this one too, unless the best plan of this range is worth a kernel."""
+def shortlist(
+    op: MatMul,
+    device: str | Device,
+    count: int,
+    *,
+    placement: str | None = None,
+    **fixed: Any,
+) -> tuple[tuple[Plan, Cost], ...]:
+    """The plans worth measuring for an operator with a fixed M: at most ``count``, that of :func:`schedule` first.
+
+    All of them read the operator's packing, so that any may be chosen for weights that are packed already.
+
+    Raises:
+        ScheduleError: the operator is for any M, a decision is unknown, or no legal plan exists.
+        LosslessError: as :func:`schedule`.
+    """
+    if op.m is None or count < 1:
+        raise ScheduleError(
+            f"plans are compared for one M, {count} of them",
+            at=str(op),
+            hint="give the operator an m, and a count of at least 1",
+        )
+    target = _device(device)
+    decisions = _decisions(placement, fixed)
+    _refuse_overflow(op)
+    packing = decisions.pop("packing", None) or choose_packing(op, target.features)
+    m_range = decisions.pop("m_range", None) or (op.m, op.m)
+    return rank(op, target, packing, m_range, decisions).ranked[:count]
+
+
+def _range_ends(
+    op: MatMul, device: Device, tuned: TunedPlans | None, decisions: Mapping[str, Any]
+) -> tuple[int | None, ...]:
+    """Largest M of each range: those of the table, and those that were measured."""
+    if tuned is None:
+        return RANGE_ENDS
+    measured = tuned.tokens(op, device, str(decisions.get("launch", "plain")))
+    limits = {end for end in RANGE_ENDS if end is not None} | {m for m in measured if m > 0}
+    return (*sorted(limits), None)
+
+
+def _widened(before: Plan, best: Plan, *, measured: bool) -> Plan | None:
+    """The plan of the ranges before, taking this one too, unless the best plan of this range is worth a kernel.
+
+    A measured plan is worth one wherever it decides otherwise.
+    """
     wider = replace(before, m_range=(before.m_range[0], best.m_range[1]))
+    if measured and decisions_of(before) != decisions_of(best):
+        return None
     if wider.check() or estimate(wider).us > (1 + WORTH_A_KERNEL) * estimate(best).us:
         return None
     return wider
