@@ -213,7 +213,8 @@ def encode(artifact: Artifact) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in artifact.files().items():
-            archive.writestr(zipfile.ZipInfo(name), content)
+            # an entry with a date of its own is stored plain unless told otherwise
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     payload = stream.getvalue()
     return hashlib.sha256(payload).hexdigest().encode() + payload
 

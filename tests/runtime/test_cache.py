@@ -159,6 +159,15 @@ def test_a_broken_entry_is_a_miss_and_is_built_again(tmp_path, build, name):
     assert Cache(tmp_path).get(KEY) is not None
 
 
+def test_entries_are_compressed():
+    """The manifest spells out every bit of a packing; what repeats must not fill the disk."""
+    kernel = LoweredKernel("k", "// text\n" * 10_000, (), Launch((1, 1, 1), (32, 1, 1)))
+    given = Artifact((Part({"plan": 1}, kernel),), {}, {}, 1)
+    content = module.encode(given)
+    assert len(content) < 10_000
+    assert module.decode(content) == given
+
+
 def test_an_entry_of_another_artifact_format_is_a_miss(tmp_path, build, monkeypatch):
     import ladder.runtime.artifact as form
 
