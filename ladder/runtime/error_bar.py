@@ -20,10 +20,8 @@ random sign add by their squares and stay below it. bfloat16 outputs: 2**-8 + 2*
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ladder.graph import MatMul
+from ladder.graph import MatMul
+from ladder.ttype import losslessness
 
 #: unit roundoff of each output type: half a unit in the last place of 1
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
@@ -35,9 +33,7 @@ PROMISED = 1e-3
 
 def table_error(op: MatMul) -> float:
     """Largest relative error of a weight value in the compute type; 0 where decoding is lossless."""
-    import ladder
-
-    answer = ladder.losslessness(op.weight.element, op.activation)
+    answer = losslessness(op.weight.element, op.activation)
     return float(getattr(answer, "worst", 0.0))
 
 
