@@ -7,15 +7,18 @@ model are, so that every call reads its weights from device memory.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ladder.errors import LaunchError
-from ladder.runtime.buffer import DeviceBuffer
+from ladder.runtime.arrays import ArrayView, Library
+from ladder.runtime.buffer import Buffers, DeviceBuffer
 from ladder.runtime.driver import INSTALL
 from ladder.runtime.packed import Packed
 
@@ -42,12 +45,70 @@ class Timing:
         return f"{self.median_us:.2f} us ({self.least_us:.2f} .. {self.most_us:.2f})"
 
 
-class _OnStream:
-    """A device buffer that asks for its work to be done on a stream of ours."""
+class OnStream:
+    """A device buffer that asks for its work to be done on a stream of ours.
+
+    Args:
+        buffer: the memory, kept alive.
+        stream: handle of the stream.
+    """
+
+    array_library: ClassVar[Library]
 
     def __init__(self, buffer: DeviceBuffer, stream: int) -> None:
         self.buffer = buffer
-        self.__cuda_array_interface__ = {**buffer.__cuda_array_interface__, "stream": stream}
+        self.view = buffer.view
+        self.stream = stream
+
+
+class _StreamBuffers(Buffers):
+    """:class:`~ladder.runtime.arrays.Library` of :class:`OnStream`."""
+
+    def stream(self, view: ArrayView) -> int:
+        """See :class:`Library`; the stream that was asked for."""
+        owner: OnStream = view.owner
+        return owner.stream
+
+
+OnStream.array_library = _StreamBuffers()
+
+
+@contextmanager
+def own_stream(ordinal: int = 0) -> Iterator[int]:
+    """Handle of a stream of a device that does not wait for the default stream.
+
+    Raises:
+        LaunchError: there is no GPU.
+    """
+    cuda = _runtime()
+    _checked(cuda, cuda.cudaSetDevice(ordinal))
+    stream = _checked(cuda, cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
+    try:
+        yield int(stream)
+    finally:
+        _checked(cuda, cuda.cudaStreamDestroy(stream))
+
+
+def bus_id(ordinal: int) -> str:
+    """Where a device sits on this host, for example ``0000-18-00.0``.
+
+    Raises:
+        LaunchError: there is no such device.
+    """
+    cuda = _runtime()
+    found = _checked(cuda, cuda.cudaDeviceGetPCIBusId(16, ordinal))
+    text = found.decode() if isinstance(found, bytes) else str(found)
+    return text.rstrip("\0").replace(":", "-")
+
+
+def wait_for(stream: int) -> None:
+    """Wait for the work of a stream.
+
+    Raises:
+        LaunchError: some of it failed.
+    """
+    cuda = _runtime()
+    _checked(cuda, cuda.cudaStreamSynchronize(stream))
 
 
 def time_kernel(
@@ -58,32 +119,35 @@ def time_kernel(
     Raises:
         LaunchError: there is no GPU, or it refuses the kernel.
     """
-    cuda = _runtime()
     driver = kernel.launcher.driver
-    _checked(cuda, cuda.cudaSetDevice(ordinal))
-    stream = _checked(cuda, cuda.cudaStreamCreateWithFlags(cuda.cudaStreamNonBlocking))
     op = kernel.plan.op
     copies = min(MOST_COPIES, max(LEAST_COPIES, ROTATED_BYTES // max(1, packed.nbytes)))
     host = packed.numpy()
     bits = {name: np.ascontiguousarray(array) for name, array in host.items()}
-    weights = [
-        Packed(kernel.packing, bits).to(f"cuda:{ordinal}", driver=driver) for _ in range(copies)
-    ]
-    given = _OnStream(DeviceBuffer.of(driver, ordinal, x), int(stream))
-    y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.n), op.out.name)
-    bias = DeviceBuffer.of(driver, ordinal, np.zeros(op.n, op.out.dtype)) if op.bias else None
-    calls = [kernel.bind(given, weight, bias, y) for weight in weights]
-    for call in calls:
-        call()  # loads the machine code, which a capture may not
-    _checked(cuda, cuda.cudaStreamSynchronize(stream))
-    try:
-        return time_calls(calls, int(stream), repeats=repeats)
-    finally:
-        _checked(cuda, cuda.cudaStreamDestroy(stream))
+    with own_stream(ordinal) as stream:
+        weights = [
+            Packed(kernel.packing, bits).to(f"cuda:{ordinal}", driver=driver) for _ in range(copies)
+        ]
+        given = OnStream(DeviceBuffer.of(driver, ordinal, x), stream)
+        y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.n), op.out.name)
+        bias = DeviceBuffer.of(driver, ordinal, np.zeros(op.n, op.out.dtype)) if op.bias else None
+        calls = [kernel.bind(given, weight, bias, y) for weight in weights]
+        for call in calls:
+            call()  # loads the machine code, which a capture may not
+        wait_for(stream)
+        return time_calls(calls, stream, repeats=repeats)
 
 
-def time_calls(calls: Sequence[Callable[[], Any]], stream: int, *, repeats: int = 20) -> Timing:
+def time_calls(
+    calls: Sequence[Callable[[], Any]], stream: int, *, repeats: int = 20, idle_s: float = 0.0
+) -> Timing:
     """Time calls that launch on ``stream``: microseconds of one of them, when all run one after the other.
+
+    Args:
+        calls: captured in this order; each has been made once before.
+        stream: handle.
+        repeats: replays of the graph that count.
+        idle_s: seconds of rest before each replay, for a device whose clock sinks under load.
 
     Raises:
         LaunchError: the calls cannot be captured.
@@ -100,6 +164,7 @@ def time_calls(calls: Sequence[Callable[[], Any]], stream: int, *, repeats: int 
     before, after = (_checked(cuda, cuda.cudaEventCreate()) for _ in range(2))
     found = []
     for repeat in range(repeats + 2):
+        time.sleep(idle_s)
         _checked(cuda, cuda.cudaEventRecord(before, stream))
         _checked(cuda, cuda.cudaGraphLaunch(program, stream))
         _checked(cuda, cuda.cudaEventRecord(after, stream))
