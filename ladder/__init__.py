@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
     from ladder.runtime.packed import Packed
+    from ladder.runtime.tuning.database import tuned
     from ladder.scheduler.packing import Packing
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
@@ -52,6 +53,7 @@ __all__ = [
     "matmul",
     "quantize",
     "schedule",
+    "tuned",
     "types",
 ]
 
@@ -77,6 +79,7 @@ _HOMES = {
     "matmul": ("ladder.graph", "matmul"),
     "quantize": ("ladder.ttype", "quantize"),
     "schedule": ("ladder.scheduler.search", "schedule"),
+    "tuned": ("ladder.runtime.tuning.database", "tuned"),
     "types": ("ladder.registry", "types"),
 }
 

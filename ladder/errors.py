@@ -91,5 +91,9 @@ class CacheError(LadderError):
     """A cache was told to do something impossible."""
 
 
+class TuningError(LadderError):
+    """Plans cannot be measured or compared as was asked, or a table of measured plans is damaged."""
+
+
 class EmulationError(LadderError):
     """The emulator met something that the hardware would not run rightly."""

@@ -5,6 +5,7 @@ variable                    meaning
 ==========================  ====================================================================================
 ``LADDER_CACHE_DIR``        folder of the kernel cache; ``off`` keeps compiled kernels in memory only
 ``LADDER_TOOLCHAIN``        ``auto`` (default), ``nvrtc`` or ``nvcc``
+``LADDER_TUNED_DIR``        folder of measured plans; ``off`` leaves those that are shipped
 ``CUDA_HOME``/``CUDA_PATH``  a CUDA toolkit whose ``bin/nvcc`` is used when nvcc is not on PATH
 ==========================  ====================================================================================
 """
@@ -25,12 +26,14 @@ class Settings:
         toolchain: ``auto``, ``nvrtc`` or ``nvcc``.
         cuda_home: root of a CUDA toolkit, or None.
         path: where programs are looked for.
+        tuned_dir: folder of measured plans, ``off``, or None for the user's data folder.
     """
 
     cache_dir: str | None = None
     toolchain: str = "auto"
     cuda_home: str | None = None
     path: str = ""
+    tuned_dir: str | None = None
 
     @classmethod
     def read(cls, environment: Mapping[str, str] | None = None) -> Settings:
@@ -41,4 +44,5 @@ class Settings:
             toolchain=env.get("LADDER_TOOLCHAIN") or "auto",
             cuda_home=env.get("CUDA_HOME") or env.get("CUDA_PATH") or None,
             path=env.get("PATH", os.defpath),
+            tuned_dir=env.get("LADDER_TUNED_DIR") or None,
         )

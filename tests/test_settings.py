@@ -14,16 +14,17 @@ def test_the_environment_is_read_when_asked():
         "LADDER_TOOLCHAIN": "nvcc",
         "CUDA_PATH": "/t",
         "PATH": "/b",
+        "LADDER_TUNED_DIR": "/d",
     }
-    assert Settings.read(environment) == Settings("/c", "nvcc", "/t", "/b")
+    assert Settings.read(environment) == Settings("/c", "nvcc", "/t", "/b", "/d")
     assert Settings.read({**environment, "CUDA_HOME": "/h"}).cuda_home == "/h"
 
 
 def test_nothing_set_is_the_default():
     assert Settings.read({}) == Settings(path=os.defpath)
-    assert Settings.read({"LADDER_CACHE_DIR": "", "LADDER_TOOLCHAIN": ""}) == Settings(
-        path=os.defpath
-    )
+    assert Settings.read(
+        {"LADDER_CACHE_DIR": "", "LADDER_TOOLCHAIN": "", "LADDER_TUNED_DIR": ""}
+    ) == Settings(path=os.defpath)
 
 
 def test_nobody_else_reads_the_environment():

@@ -1,4 +1,4 @@
-"""The command line: ``ladder types | devices | plan | explain | compile | run | bench``."""
+"""The command line: ``ladder types | devices | plan | explain | compile | run | bench | tune``."""
 
 from __future__ import annotations
 

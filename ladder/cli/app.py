@@ -22,7 +22,7 @@ from ladder.errors import LadderError
 
 def build() -> typer.Typer:
     """The command line; help is drawn by rich on a terminal only."""
-    from ladder.cli import bench, kernels, lists, plans
+    from ladder.cli import bench, kernels, lists, plans, tune
 
     app = typer.Typer(
         name="ladder",
@@ -39,6 +39,7 @@ def build() -> typer.Typer:
     app.command("compile")(kernels.compile_kernel)
     app.command("run")(kernels.run)
     app.command("bench")(bench.bench)
+    app.command("tune")(tune.tune)
     return app
 
 

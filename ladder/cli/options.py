@@ -6,9 +6,9 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import typer
 
@@ -54,9 +54,17 @@ class Placement(str, Enum):
     shared = "shared"
 
 
+class Launch(str, Enum):
+    """How a kernel follows the one before it."""
+
+    plain = "plain"
+    pdl = "pdl"
+
+
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 SHAPE = "Shape"
 WEIGHT = "Weight"
@@ -68,7 +76,7 @@ def _option(*names: str, text: str, panel: str | None = None, least: int | None 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The options that say what to compute and where; see :func:`takes_request`."""
+    """The options that say what to compute and where; see :func:`takes`."""
 
     n: Annotated[int, _option("-n", text="output channels", panel=SHAPE, least=1)]
     k: Annotated[int, _option("-k", text="columns of weight and x", panel=SHAPE, least=1)]
@@ -100,6 +108,10 @@ class Request:
         Placement | None, _option("--convert", text="where to decode, if not where it is best")
     ] = None
 
+    tuned: Annotated[
+        bool, _option("--tuned", text="take the plan that `ladder tune` measured, if there is one")
+    ] = False
+
     def operator(self) -> MatMul:
         """The matmul that the options spell."""
         from ladder.graph import matmul
@@ -116,29 +128,42 @@ class Request:
 
     def plan(self) -> Plan | PlanSet:
         """The plan, or with any number of tokens the plans, for the operator."""
+        from ladder.runtime.tuning.database import tuned
         from ladder.scheduler.search import schedule
 
         placement = None if self.convert is None else self.convert.value
-        return schedule(self.operator(), device_of(self.device), placement=placement)
+        measured = tuned() if self.tuned else None
+        return schedule(
+            self.operator(), device_of(self.device), placement=placement, tuned=measured
+        )
 
 
-def takes_request(command: Callable[Concatenate[Request, P], None]) -> Callable[..., None]:
-    """Give a command the options of :class:`Request` before its own, and hand them over as one value."""
-    shared = list(inspect.signature(Request, eval_str=True).parameters.values())
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    names = {field.name for field in fields(Request)}
+def takes(
+    kind: type[R],
+) -> Callable[[Callable[Concatenate[R, P], None]], Callable[..., None]]:
+    """Give a command the options that are the fields of a dataclass, before its own, and hand them over as one value."""
 
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        request = Request(**{name: value for name, value in given.items() if name in names})
-        command(request, **{name: value for name, value in given.items() if name not in names})  # type: ignore[call-arg]
+    def taking(command: Callable[Concatenate[R, P], None]) -> Callable[..., None]:
+        shared = list(inspect.signature(kind, eval_str=True).parameters.values())
+        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        names = {parameter.name for parameter in shared}
 
-    wrapper.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in (*shared, *own)
-    }
-    return wrapper
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            request = kind(**{name: value for name, value in given.items() if name in names})
+            command(request, **{name: value for name, value in given.items() if name not in names})  # type: ignore[call-arg]
+
+        wrapper.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {
+            parameter.name: parameter.annotation for parameter in (*shared, *own)
+        }
+        return wrapper
+
+    return taking
+
+
+takes_request = takes(Request)
 
 
 def parse_group(text: str) -> Any:
