@@ -130,11 +130,13 @@ def tune(
 
 
 def _list(screen: Screen, problems: Sequence[Problem], count: int) -> None:
-    rows = []
+    rows: list[dict[str, str | int | float]] = []
     for problem in problems:
         for candidate in problem.candidates(count):
-            about = {"rank": candidate.rank, "estimate_us": round(candidate.estimate_us, 3)}
-            rows.append({"operator": str(problem), **about, "plan": candidate.plan.brief})
+            row: dict[str, str | int | float] = {"operator": str(problem), "rank": candidate.rank}
+            row["estimate_us"] = round(candidate.estimate_us, 3)
+            row["plan"] = candidate.plan.brief
+            rows.append(row)
     screen.data(rows)
     screen.table(("operator", "rank", "estimate_us", "plan"), [list(row.values()) for row in rows])
 

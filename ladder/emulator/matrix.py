@@ -52,7 +52,7 @@ class Problem:
 
     @classmethod
     def of(
-        cls, weight: Any, activation: str, decisions: dict[str, str], shape: Sequence[int]
+        cls, weight: Any, activation: str, decisions: dict[str, Any], shape: Sequence[int]
     ) -> Problem:
         """Schedule, lower, and draw operands."""
         from ladder.graph import matmul

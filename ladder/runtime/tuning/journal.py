@@ -24,6 +24,8 @@ from ladder.runtime.tuning.record import Choice, Measurement, Record, dump, load
 FORMAT = "v1"
 LOCK_SECONDS = 60.0
 POLL_SECONDS = 0.02
+#: bytes by which a file is known again; a line's date stands near its end
+TAIL = 512
 #: broken lines that a warning names
 NAMED = 5
 
@@ -40,7 +42,7 @@ class Journal:
         self._guard = threading.Lock()
         self._read_to = 0
         self._lines = 0
-        self._inode = 0
+        self._tail = b""
         self._measured: dict[tuple[str, str, str], Measurement] = {}
         self._chosen: dict[str, Choice] = {}
         self._broken: list[int] = []
@@ -116,7 +118,9 @@ class Journal:
             with suppress(OSError), self._locked():
                 content = self._news()
         *lines, rest = content.split(b"\n")
-        self._read_to += len(content) - len(rest)
+        taken = content[: len(content) - len(rest)]
+        self._read_to += len(taken)
+        self._tail = (self._tail + taken)[-TAIL:]
         for line in lines:
             self._lines += 1
             self._take(line)
@@ -124,12 +128,15 @@ class Journal:
             self._breaks(self._lines + 1)
 
     def _news(self) -> bytes:
+        """What stands behind the bytes that were read; everything, where those are others by now."""
         with self.path.open("rb") as stream:
-            stat = os.fstat(stream.fileno())
-            if stat.st_ino != self._inode or stat.st_size < self._read_to:  # replaced, or cut
-                self._inode, self._read_to, self._lines = stat.st_ino, 0, 0
-                self._measured, self._chosen, self._broken, self._warned = {}, {}, [], 0
-            stream.seek(self._read_to)
+            stream.seek(self._read_to - len(self._tail))
+            content = stream.read()
+            if content.startswith(self._tail):
+                return content[len(self._tail) :]
+            self._read_to, self._lines, self._tail = 0, 0, b""
+            self._measured, self._chosen, self._broken, self._warned = {}, {}, [], 0
+            stream.seek(0)
             return stream.read()
 
     def _take(self, line: bytes) -> None:

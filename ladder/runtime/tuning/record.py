@@ -202,9 +202,10 @@ def load(node: object) -> Record:
         TuningError: it is no record, or a field is missing or of another kind.
     """
     kind = node.get("kind") if isinstance(node, dict) else None
-    for cls in (Measurement, Choice):
-        if isinstance(node, dict) and kind == cls.KIND:
-            return _read(cls, node)
+    if isinstance(node, dict) and kind == Measurement.KIND:
+        return _read(Measurement, node)
+    if isinstance(node, dict) and kind == Choice.KIND:
+        return _read(Choice, node)
     raise TuningError(f"no record of kind {kind!r}", at="measured plans")
 
 
