@@ -106,7 +106,7 @@ class GpuMeasurer:
         if self._weights is None or self._weights[0] != key:
             self.close()  # before the next one needs the memory
             weights = Weights.random(candidate.problem.op)
-            packed = kernel.pack(weights.all)
+            packed = Packed(kernel.packing, weights.pack(candidate.plan.packing))
             count = math.ceil(ROTATED_BYTES / max(1, packed.nbytes))
             count = min(MOST_COPIES, max(LEAST_COPIES, count))
             copies = [self._copy(packed) for _ in range(count)]

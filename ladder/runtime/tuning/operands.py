@@ -1,23 +1,25 @@
-"""Random operands of real size, made quickly: rows of a weight repeat with an odd period, their meaning is exact.
+"""Random operands of real size, made quickly: rows of a weight repeat with an odd period of tiles, their meaning is exact.
 
-Quantising and multiplying 8192 x 28672 weights in float64 takes minutes on a CPU; of :data:`ROWS` rows it takes a second.
-The period has no common factor with any tile, so that a row that is taken for another, or from another tile, still shows.
+Quantising, packing and multiplying 8192 x 28672 weights takes a minute on a CPU; of some :data:`ROWS` rows it takes a second.
+All rows of a period differ, and a period is an odd number of tiles, so that a row that is taken for another, or from another
+tile, still shows.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ladder.graph import MatMul
+from ladder.scheduler.packing import TILE_ROWS, Packing
 from ladder.ttype import Quantized, quantize
 
-#: rows that differ, at least; a prime
-ROWS = 509
+#: rows that differ, at least: 31 tiles of 16
+ROWS = 496
 SEED = 0
 
 
@@ -26,27 +28,43 @@ class Weights:
     """A quantised weight ``[n, k]`` whose rows repeat.
 
     Attributes:
-        all: every row, as it is packed.
-        some: the rows of one period, of the same type.
+        n: its rows.
+        some: the rows of one period; all of them where there are fewer.
     """
 
-    all: Quantized
+    n: int
     some: Quantized
 
     @classmethod
     def random(cls, op: MatMul, seed: int = SEED) -> Weights:
         """Normal weights of the operator's type."""
-        period = min(op.n, _period(op))
         rng = np.random.default_rng(seed)
-        some = quantize(rng.standard_normal((period, op.k), np.float32), op.weight)
-        shape = op.weight.scale_shape(op.n, op.k)
+        rows = min(op.n, _period(op))
+        return cls(op.n, quantize(rng.standard_normal((rows, op.k), np.float32), op.weight))
+
+    def whole(self) -> Quantized:
+        """All rows."""
+        some = self.some
+        groups, _ = some.type.scale_shape(self.n, some.shape[1])
         parts = {
-            name: _repeated(array, shape[0])
+            name: _repeated(array, groups)
             for name, array in (("scales", some.scales), ("zeros", some.zeros))
             if array is not None
         }
-        codes = _repeated(some.codes, op.n)
-        return cls(Quantized(op.weight, codes, **parts, global_scale=some.global_scale), some)
+        codes = _repeated(some.codes, self.n)
+        return Quantized(some.type, codes, **parts, global_scale=some.global_scale)
+
+    def pack(self, packing: Packing) -> dict[str, NDArray[Any]]:
+        """The packed arrays of all rows; tiles repeat in them as rows do in the weight."""
+        rows = self.some.shape[0]
+        if rows == self.n or rows % TILE_ROWS or self.n % TILE_ROWS:
+            return dict(packing.pack(self.whole()))
+        tiles = replace(packing, n=rows).pack(self.some)
+        wanted = packing.shapes()
+        return {
+            name: array if array.shape == wanted[name][0] else _repeated(array, wanted[name][0][0])
+            for name, array in tiles.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -84,15 +102,17 @@ def relative_error(y: NDArray[Any], exact: NDArray[np.float64]) -> float:
 
 
 def _period(op: MatMul) -> int:
-    """Rows of a period: whole groups, an odd number of them."""
+    """Rows of a period: whole tiles and whole groups, an odd number of both together."""
     rows, _ = op.weight.group_extents(op.n, op.k)
-    if rows >= op.n:  # one group holds all rows: any number of them has the same scales
-        return ROWS
-    groups = math.ceil(ROWS / rows)
-    return rows * (groups + 1 - groups % 2)
+    # one group that holds all rows has the same scales whatever the number of its rows
+    unit = TILE_ROWS if rows >= op.n else math.lcm(TILE_ROWS, rows)
+    units = math.ceil(ROWS / unit)
+    return unit * (units + 1 - units % 2)
 
 
 def _repeated(array: NDArray[Any], rows: int) -> NDArray[Any]:
     """The first ``rows`` rows of endless copies."""
     copies = -(-rows // array.shape[0])
-    return np.tile(array, (copies, 1))[:rows] if copies > 1 else array[:rows]
+    if copies == 1:
+        return array[:rows]
+    return np.tile(array, (copies, *(1 for _ in array.shape[1:])))[:rows]
