@@ -24,6 +24,7 @@ from ladder.runtime.tuning.record import Choice, Measurement, Record, dump, load
 FORMAT = "v1"
 LOCK_SECONDS = 60.0
 POLL_SECONDS = 0.02
+ANOTHER_FOLDER = "LADDER_TUNED_DIR names another folder"
 #: bytes by which a file is known again; a line's date stands near its end
 TAIL = 512
 #: broken lines that a warning names
@@ -68,7 +69,7 @@ class Journal:
             raise TuningError(
                 f"what was measured cannot be written: {error}",
                 at=str(self.path),
-                hint="LADDER_TUNED_DIR names another folder",
+                hint=ANOTHER_FOLDER,
             ) from error
 
     def _append(self, line: bytes) -> None:
@@ -115,7 +116,7 @@ class Journal:
         content = self._news()
         if content and not content.endswith(b"\n"):
             # a writer is at it, or died at it: behind its lock it is one or the other
-            with suppress(OSError), self._locked():
+            with suppress(OSError, TuningError), self._locked():
                 content = self._news()
         *lines, rest = content.split(b"\n")
         taken = content[: len(content) - len(rest)]
@@ -190,16 +191,23 @@ def lock(path: Path, *, seconds: float) -> Iterator[bool]:
     """Hold a lock among processes; yields whether it was got in time (0: at once; less than 0: wait for ever).
 
     A process that ends, in whatever way, gives its locks back. Where a file system has no locks, everyone gets them.
+
+    Raises:
+        TuningError: the file of the lock cannot be made.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     taken = filelock.FileLock(path, timeout=seconds)
     got = True
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         taken.acquire(poll_interval=POLL_SECONDS)
     except filelock.Timeout:
         got = False
     except NotImplementedError:
         got = True
+    except OSError as error:
+        raise TuningError(
+            f"no lock can be taken: {error}", at=str(path), hint=ANOTHER_FOLDER
+        ) from error
     try:
         yield got
     finally:

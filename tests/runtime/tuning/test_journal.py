@@ -146,6 +146,15 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
         Journal.of(tmp_path / "file", "h200").add(measurement())
 
 
+def test_a_lock_that_cannot_be_made_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(TuningError, match="no lock can be taken"),
+        lock(tmp_path / "file" / "x.lock", seconds=0),
+    ):
+        pass
+
+
 def test_a_full_disk_is_an_error_and_what_was_there_stays(journal, monkeypatch):
     journal.add(measurement(1))
 
