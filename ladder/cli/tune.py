@@ -121,6 +121,12 @@ def tune(
     """Measure the best plans of matmuls on this machine's GPU; what is measured is kept, and a run that ended goes on."""
     screen = Screen(as_json=json)
     problems = request.problems()
+    if not problems:
+        raise TuningError(
+            "there is nothing to tune",
+            at="--shapes, --weights",
+            hint="for example --shapes 4096x4096 --weights int4:128",
+        )
     if dry_run:
         _list(screen, problems, request.count)
     elif request.build is not None:

@@ -194,6 +194,8 @@ def test_an_unknown_element_is_refused():
         ((*SMALL, "--count", "0"), 2),
         ((*SMALL, "--ms", ""), 1),
         ((*SMALL, "--ms", "0"), 1),
+        (("tune", "-s", ",", "-w", "int8"), 1),
+        (("tune", "-s", "64x256", "-w", ","), 1),
         ((*SMALL, "--ms", "one"), 1),
         (("tune", "-s", "gpt", "-w", "int8"), 1),
         (("tune", "-s", "64x256", "-w", "int8", "-d", "tpu"), 1),

@@ -40,7 +40,8 @@ MOST_COPIES = 512
 #: microseconds that a graph takes, about; next to it the gap before its first kernel is nothing
 GRAPH_US = 4000.0
 LEAST_LAUNCHES = 16
-REPEATS = 9
+#: replays that count: longer together than the clock takes to rise from rest
+REPEATS = 15
 
 #: from so many tokens on, power draw pulls the clock down, and a pause before each replay lets it recover
 IDLE_TOKENS = 256

@@ -168,9 +168,10 @@ class Tuner:
             return
         best = min(times, key=lambda rank: (times[rank], rank))
         choice = Choice.of(candidates[best], times[best], times.get(0), len(times), self.machine)
-        before = self.journal.choice(choice.problem)
-        if before is None or _apart(before) != _apart(choice):
-            self.journal.add(choice)
+        with lock(self.locks / f"{choice.problem}.choice.lock", seconds=-1):
+            before = self.journal.choice(choice.problem)
+            if before is None or _apart(before) != _apart(choice):
+                self.journal.add(choice)
 
 
 def _apart(choice: Choice) -> tuple[object, ...]:

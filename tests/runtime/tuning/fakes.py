@@ -15,12 +15,16 @@ from functools import partial
 from pathlib import Path
 
 import ladder
+from ladder.runtime.packed import Packed
 from ladder.runtime.tuning.journal import Journal
+from ladder.runtime.tuning.kernels import load_kernel
 from ladder.runtime.tuning.measure import Measured
+from ladder.runtime.tuning.operands import Inputs, Weights, relative_error
 from ladder.runtime.tuning.problem import Candidate, Problem
 from ladder.runtime.tuning.record import Machine
 from ladder.runtime.tuning.tuner import Tuner
 from ladder.runtime.tuning.worker import Failed, TransientError, Worker
+from ladder.settings import Settings
 
 MACHINE = Machine("Fake GPU", "here-0", "13.0", "fake 1.0", "build 1")
 COUNT = 5
@@ -109,6 +113,27 @@ class Fake:
 
 def fake(log: Path, ways: dict[int, str], seconds: float):
     return partial(Fake, log, ways, seconds)
+
+
+class Emulated:
+    """A measurer that runs the real kernel's instructions on the CPU; the time is that of the cost model."""
+
+    def __init__(self, log: Path, settings: Settings) -> None:
+        self.log = log
+        self.settings = settings
+
+    def __call__(self, candidate: Candidate) -> Measured:
+        say(self.log, "start", candidate)
+        op = candidate.problem.op
+        kernel = load_kernel(candidate, None, self.settings)
+        weights = Weights.random(op)
+        inputs = Inputs.random(op, weights)
+        packed = Packed(kernel.packing, weights.pack(candidate.plan.packing))
+        y = kernel(inputs.x, packed, device="emulator")
+        return Measured(candidate.estimate_us, relative_error(y, inputs.exact))
+
+    def close(self) -> None:
+        pass
 
 
 class FakeKernels:

@@ -8,6 +8,8 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ import pytest
 import ladder
 from ladder.runtime.tuning.database import Database
 from ladder.runtime.tuning.journal import Journal
+from ladder.runtime.tuning.kernels import Ahead, into_cache
 from ladder.runtime.tuning.worker import Failed, Worker
 from ladder.scheduler.tuned import decisions_of
+from ladder.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,8 +81,6 @@ def test_a_second_run_measures_nothing(fakes, tmp_path):
     "changed", [{"build": "build 2"}, {"gpu": "Other GPU"}], ids=["build", "gpu"]
 )
 def test_another_build_or_gpu_is_measured_again(fakes, tmp_path, changed):
-    from dataclasses import replace
-
     fakes.tuner(tmp_path).run([fakes.problem()])
     fakes.tuner(tmp_path, machine=replace(fakes.MACHINE, **changed)).run([fakes.problem()])
     assert len(fakes.said(tmp_path / "log", "start")) == 2 * fakes.COUNT
@@ -217,6 +219,25 @@ def test_all_candidates_read_the_operators_packing(fakes, tmp_path):
     fakes.tuner(tmp_path).run([fakes.problem(m) for m in (1, 16)])
     packings = {choice.packing for choice in Journal.of(tmp_path, "h200").choices()}
     assert len(packings) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n, m", [(1024, 1), (520, 16)])
+def test_real_kernels_are_compiled_in_one_process_and_checked_in_another(fakes, tmp_path, n, m):
+    """From the shortlist over the compilers, the cache and the measuring process to the choice; numbers by the emulator."""
+    pytest.importorskip("tvm")
+    settings = replace(Settings.read(), cache_dir=str(tmp_path / "cache"))
+    kernels = Ahead(into_cache(settings), 1)
+    worker = Worker(partial(fakes.Emulated, tmp_path / "log", settings), 120.0)
+    (result,) = fakes.tuner(tmp_path, worker, kernels=kernels, count=2).run(
+        [fakes.problem(m, n=n, k=512)]
+    )
+    kernels.close()
+    worker.close()
+    assert result.failures == {}
+    assert len(result.times) == 2
+    assert all(0 < found.error < 1e-3 for found in result.found.values())
+    assert len(list((tmp_path / "cache").rglob("*.zip"))) == 2
 
 
 @pytest.mark.slow
