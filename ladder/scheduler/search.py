@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,24 +156,44 @@ def schedule(
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     given = decisions.pop("m_range", None)
-    asked = fixed if placement is None else {**fixed, "convert": placement}
+    query = _Query(op, target, packing, decisions, tuned, {**fixed, **_placed(placement)})
     if op.m is not None:
-        m_range = given or (op.m, op.m)
-        found = measured_plan(tuned, op, target, packing, m_range, asked)
-        return found or rank(op, target, packing, m_range, decisions).chosen
-    ends = _range_ends(op, target, tuned, decisions) if given is None else (given[1],)
+        least, most = given or (op.m, op.m)
+        return _plans(query, least, (most,))[0]
+    least, ends = (0, _range_ends(query)) if given is None else (given[0], (given[1],))
+    return PlanSet(_plans(query, least, ends))
+
+
+@dataclass(frozen=True)
+class _Query:
+    """What is asked of the search: ``decisions`` hold what is not varied, ``asked`` what the caller fixed of it."""
+
+    op: MatMul
+    device: Device
+    packing: Packing
+    decisions: Mapping[str, Any]
+    tuned: TunedPlans | None
+    asked: Mapping[str, Any]
+
+
+def _placed(placement: str | None) -> dict[str, Any]:
+    return {} if placement is None else {"convert": placement}
+
+
+def _plans(query: _Query, least: int, ends: Sequence[int | None]) -> tuple[Plan, ...]:
+    """Plans of adjacent ranges of M from ``least`` on, measured ones where there are; those that agree are one."""
+    op, device, packing = query.op, query.device, query.packing
     plans: list[Plan] = []
-    least = 0 if given is None else given[0]
     for most in ends:
-        found = measured_plan(tuned, op, target, packing, (least, most), asked)
-        best = found or rank(op, target, packing, (least, most), decisions).chosen
+        found = measured_plan(query.tuned, op, device, packing, (least, most), query.asked)
+        best = found or rank(op, device, packing, (least, most), query.decisions).chosen
         wider = _widened(plans[-1], best, measured=found is not None) if plans else None
         if wider is None:
             plans.append(best)
         else:
             plans[-1] = wider
         least = (most or 0) + 1
-    return PlanSet(tuple(plans))
+    return tuple(plans)
 
 
 def shortlist(
@@ -206,13 +226,12 @@ def shortlist(
     return rank(op, target, packing, m_range, decisions).ranked[:count]
 
 
-def _range_ends(
-    op: MatMul, device: Device, tuned: TunedPlans | None, decisions: Mapping[str, Any]
-) -> tuple[int | None, ...]:
+def _range_ends(query: _Query) -> tuple[int | None, ...]:
     """Largest M of each range: those of the table, and those that were measured."""
-    if tuned is None:
+    if query.tuned is None:
         return RANGE_ENDS
-    measured = tuned.tokens(op, device, str(decisions.get("launch", "plain")))
+    launch = str(query.decisions.get("launch", "plain"))
+    measured = query.tuned.tokens(query.op, query.device, launch)
     limits = {end for end in RANGE_ENDS if end is not None} | {m for m in measured if m > 0}
     return (*sorted(limits), None)
 

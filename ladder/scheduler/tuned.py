@@ -165,7 +165,7 @@ def _announce(entry: TunedPlan, op: MatMul, device: Device, reason: str) -> None
         f"  at: {entry.source}, for {op} on {device.name}\n"
         "  hint: the scheduler chooses by its cost model; `ladder tune` measures the operator again",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
