@@ -212,13 +212,14 @@ def shortlist(
         ScheduleError: the operator is for any M, a decision is unknown, or no legal plan exists.
         LosslessError: as :func:`schedule`.
     """
+    op = accept(op, OPERATOR, "op", at="shortlist", error=ScheduleError)
     if op.m is None or count < 1:
         raise ScheduleError(
             f"plans are compared for one M, {count} of them",
             at=str(op),
             hint="give the operator an m, and a count of at least 1",
         )
-    target = _device(device)
+    target = accept(device, DEVICE, "device", at="shortlist(device=...)", error=ScheduleError)
     decisions = _decisions(placement, fixed)
     _refuse_overflow(op)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
