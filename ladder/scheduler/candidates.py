@@ -165,8 +165,7 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         "access": "tensor",
         "lookahead": False,
         "convert": "register",
-        "scale": "register" if like.has_groups else "accumulator",
-        "zero": "register",
+        **_where_scaled(like),
     }
     free = {"scale", "zero"}
     if not like.device.has("tma") or any(
@@ -182,6 +181,14 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
                 yield replace(plan, depth=depth)
         if "tiling" in fixed:
             return
+
+
+def _where_scaled(like: Plan) -> dict[str, str]:
+    """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K."""
+    exact = not like.has_zeros or register_shifts(like.packing) is not None
+    if like.packing.scale_dtype is not None and (like.has_groups or not exact):
+        return {"scale": "register", "zero": "sums"}
+    return {"scale": "accumulator", "zero": "register" if like.has_zeros else "sums"}
 
 
 def _depths(plan: Plan) -> list[int]:

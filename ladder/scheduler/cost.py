@@ -43,7 +43,7 @@ class Fit:
 
 #: fitted to 293 kernels of 75 problems (4096 .. 28672 channels and columns, M 16 .. 4096): rms of the logarithm 0.08
 FITS = {
-    "skinny": Fit(),
+    "skinny": Fit(wave_us=6.0),
     "ring": Fit(start_us=1.0),
     "specialised": Fit(
         overlap=5.6,

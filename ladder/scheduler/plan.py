@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
 
+#: registers that every kernel takes: with these, registers limit no CTA that shared memory lets in
+LEAST_REGISTERS = 32
+
 #: bytes of outputs that stmatrix writes
 OUT_BYTES = 2
 
@@ -282,13 +285,15 @@ class Plan:
         """
         if self.launch != "pdl" or self.family != "skinny":
             return self.shared_bytes
-        device = self.device
-        share = -(-self.channel_tiles // device.sms)
-        fitting = device.blocks_resident(
-            threads=self.threads, registers=self.registers, shared_bytes=self.shared_bytes
+        device, share = self.device, -(-self.channel_tiles // self.device.sms)
+        surely, perhaps = (
+            device.blocks_resident(
+                threads=self.threads, registers=registers, shared_bytes=self.shared_bytes
+            )
+            for registers in (self.registers, LEAST_REGISTERS)
         )
-        wanted = 2 * share if fitting >= 2 * share else share
-        if fitting <= wanted:
+        wanted = 2 * share if surely >= 2 * share else share
+        if perhaps <= wanted:
             return self.shared_bytes
         room = device.shared_bytes_per_sm // wanted - device.shared_bytes_reserved
         return max(self.shared_bytes, min(room // 128 * 128, device.shared_bytes_per_block))
