@@ -18,6 +18,7 @@ from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
     finish_accumulators,
     finish_specialised,
+    finish_tile,
     leave,
     reduce_and_store,
 )
@@ -26,7 +27,6 @@ from ladder.codegen.stages.load_ring import RingEmitter
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.codegen.stages.pipeline import PipelineEmitter
-from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.shared_decode import SharedWeights
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
@@ -38,6 +38,7 @@ from ladder.scheduler.stage import (
     Decode,
     GroupScale,
     Multiply,
+    Reduce,
     Stage,
 )
 
@@ -99,15 +100,19 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
         leave(kernel)
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
-        metadata = Metadata(kernel, pipeline.offsets)
-        scale: ScaleRegistersEmitter | ZeroPoint | None = None
-        if plan.scale == "register":
-            scale = ScaleRegistersEmitter(kernel, metadata)
-        elif plan.zero == "register":
-            scale = ZeroPoint(kernel, metadata, live=2 * plan.chunk_steps)
-        Consume(kernel, pipeline, decode, multiply, scale).emit()
-        finish_accumulators(kernel, multiply, metadata)
-        finish_specialised(kernel, multiply.acc, ring_base)
+        consume = Consume(kernel, pipeline, decode, multiply)
+        if not plan.persistent:
+            metadata = consume.emit()
+            finish_accumulators(kernel, multiply, metadata)
+            finish_specialised(kernel, multiply.acc, ring_base)
+            return
+        staging = barriers - _stage(plan, Reduce).beside_bytes
+        with e.loop(kernel.tiles_of_cta(), "tile_turn") as turn:
+            kernel.enter_tile(turn)
+            multiply.reset()
+            metadata = consume.emit()
+            finish_accumulators(kernel, multiply, metadata)
+            finish_tile(kernel, multiply.acc, staging)
 
 
 Arrangement = Callable[[Plan, Kernel], None]

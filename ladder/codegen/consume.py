@@ -17,6 +17,7 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.decode import AtomDecoder, DecodeEmitter
+from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
 from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
@@ -32,22 +33,33 @@ class Consume:
         pipeline: PipelineEmitter,
         decode: DecodeEmitter,
         multiply: WarpgroupEmitter,
-        scale: ScaleRegistersEmitter | ZeroPoint | None,
     ) -> None:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
-        self.multiply, self.scale = multiply, scale
+        self.multiply = multiply
+        self.scale: ScaleRegistersEmitter | ZeroPoint | None = None
         self.plan, self.program = kernel.plan, kernel.plan.packing.program
         cut = self.plan.packing.geometry
         self.steps = cut.block_k // 16
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
         self.tiles = multiply.tile_groups()[0]
+        self.cursor = Cursor("reading", pipeline.ring.slots, pipeline.units, self.kernel.slice)
+        self.before = e.registers("slot_before", 1, "int32")
+        e.store(self.before, 0, 0)
 
-    def emit(self) -> None:
-        """The loop; afterwards all products are complete."""
+    def _scaling(self, metadata: Metadata) -> ScaleRegistersEmitter | ZeroPoint | None:
+        """What happens to decoded fragments before they are multiplied."""
+        if self.plan.scale == "register":
+            return ScaleRegistersEmitter(self.kernel, metadata)
+        if self.plan.zero == "register":
+            return ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
+        return None
+
+    def emit(self) -> Metadata:
+        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free; returns the tile's metadata."""
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
-        cursor = Cursor("reading", pipeline.ring.slots, pipeline.units, self.kernel.slice)
-        before = e.registers("slot_before", 1, "int32")
-        e.store(before, 0, 0)
+        cursor, before = self.cursor, self.before
+        metadata = Metadata(self.kernel, pipeline.offsets)
+        self.scale = self._scaling(metadata)
         with e.loop(self._turns(), "turn") as turn:
             slot = e.bind(pipeline.base + cursor.place, "slot")
             # Of the whole warp: descriptors of all steps are then sums of uniform registers.
@@ -67,6 +79,9 @@ class Consume:
             for _ in range(slices):
                 cursor.advance()
         self.multiply.settle(0)
+        if self.plan.persistent:
+            pipeline.release(before[0], True)
+        return metadata
 
     def _turns(self) -> Any:
         """Blocks of this K slice."""

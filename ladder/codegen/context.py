@@ -105,6 +105,21 @@ class Kernel:
         self.shared = self._declare_arena(arena_bytes)
         self._arena_address = e.bind(e.shared_pointer(self.shared["uint8"], 0), "arena_address")
 
+    def tiles_of_cta(self) -> Any:
+        """Output tiles that fall to this CTA of a persistent kernel: every ``sms``-th from its own number on."""
+        tokens, sms = self.plan.tiling.tokens, self.plan.device.sms
+        rows = (self.arg["m"] + (tokens - 1)) // tokens
+        return e.bind((rows * self.plan.channel_tiles - self.cta + (sms - 1)) // sms, "tiles")
+
+    def enter_tile(self, turn: Any) -> None:
+        """Make an output tile the one that channels and tokens of the CTA belong to; channel tiles follow each other."""
+        plan = self.plan
+        tile = e.bind(self.cta + turn * plan.device.sms, "tile")
+        self.block_n = e.bind(tile % plan.channel_tiles, "block_n")
+        self.block_m = e.bind(tile // plan.channel_tiles, "block_m")
+        self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
+        self.first_token = e.bind(self.block_m * plan.tiling.tokens, "first_token")
+
     @property
     def loads(self) -> Any:
         """Whether the thread is of a warp that only loads."""
@@ -149,6 +164,10 @@ class Kernel:
 
     def _coordinates(self, threads: int) -> Any:
         split = self.plan.split
+        if self.plan.persistent:
+            self.rank, self.block_n, self.block_m = 0, 0, 0
+            self.cta = T.cta_id([self.plan.device.sms])
+            return T.thread_id([threads])
         extents = [self.plan.channel_tiles * split]
         if self.token_tiled:
             tokens = self.plan.tiling.tokens

@@ -70,8 +70,9 @@ def _launch(plan: Plan) -> Launch:
     tokens = plan.tiling.tokens
     most = plan.m_range[1]
     rows = CeilDiv(by=tokens) if most is None or most > tokens else 1
+    grid = (plan.channel_tiles * plan.split, rows, 1)
     return Launch(
-        grid=(plan.channel_tiles * plan.split, rows, 1),
+        grid=(plan.device.sms, 1, 1) if plan.persistent else grid,
         block=(plan.threads, 1, 1),
         shared_bytes=max(128, plan.launch_bytes),
         attributes=("pdl",) if plan.launch == "pdl" else (),

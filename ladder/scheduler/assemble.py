@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: alignment of the operands of a slot, in bytes, by product instruction: the 128-byte swizzle of wgmma repeats every 1024
 ALIGN = {"mma": 128, "wgmma": 1024}
 
+#: tokens that a persistent CTA stages at once: two token tiles, one stmatrix
+STAGED_TOKENS = 16
+
 #: bytes of a compute value: activations, and weights decoded to shared memory
 VALUE_BYTES = 2
 #: bytes of an output that is staged for wide stores
@@ -67,6 +70,9 @@ def _reduce(plan: Plan) -> Reduce:
     tiling = plan.tiling
     outputs = tiling.channels * tiling.tokens // plan.split
     staged = plan.stores_fragments
+    if plan.persistent:
+        # beside the ring, which the next tile fills already
+        return Reduce(slices=0, tile_bytes=0, beside_bytes=tiling.channels * STAGED_TOKENS * 2)
     return Reduce(
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,

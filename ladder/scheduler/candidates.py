@@ -177,10 +177,23 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
         for split in (fixed["split"],) if "split" in fixed else SPECIALISED_SPLITS:
             plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
-            for depth in (fixed["depth"],) if "depth" in fixed else _depths(plan):
-                yield replace(plan, depth=depth)
+            for kept in _persistences(plan, fixed):
+                for depth in (fixed["depth"],) if "depth" in fixed else _depths(kept):
+                    yield replace(kept, depth=depth)
         if "tiling" in fixed:
             return
+
+
+def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
+    """The plan with a CTA for each tile, and with one that works through several where there are more than SMs."""
+    if "persistent" in fixed:
+        return [replace(plan, persistent=fixed["persistent"])]
+    m = plan.op.m or plan.m_range[1] or plan.m_range[0]
+    tiles = plan.channel_tiles * -(-m // plan.tiling.tokens)
+    several = plan.split == plan.tiling.warps_k == 1 and plan.stores_fragments
+    if not several or tiles <= plan.device.sms:
+        return [plan]
+    return [plan, replace(plan, persistent=True)]
 
 
 def _where_scaled(like: Plan) -> dict[str, str]:

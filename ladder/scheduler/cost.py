@@ -29,6 +29,7 @@ class Fit:
         start_us: added to launch and ramp.
         cluster_us: what summing over a cluster adds.
         wave_us: start and end of a further wave of CTAs that have an SM for themselves.
+        tile_us: the same where a persistent CTA goes on to its next tile.
     """
 
     overlap: float = 4.0
@@ -39,6 +40,7 @@ class Fit:
     start_us: float = 0.0
     cluster_us: float = 0.0
     wave_us: float | None = None
+    tile_us: float = 1.0
 
 
 #: fitted to 293 kernels of 75 problems (4096 .. 28672 channels and columns, M 16 .. 4096): rms of the logarithm 0.08
@@ -331,6 +333,8 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
+    if plan.persistent:
+        wave, resident, waves = fit.tile_us, 1, -(-ctas // device.sms)
     start = fit.start_us + (fit.cluster_us if plan.split > 1 else 0.0)
     return Cost(
         m=tokens,

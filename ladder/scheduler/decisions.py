@@ -116,6 +116,7 @@ DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
         "zero": _word("zero"),
         "scale": _word("scale"),
         "split": COUNT,
+        "persistent": TRUTH,
         "lookahead": TRUTH,
         "access": _word("access"),
         "compute": _word("compute"),

@@ -121,6 +121,7 @@ class Plan:
         scale: where scales are applied: to the float32 sums of a group ("accumulator"), or to decoded weights together with
             zero points ("register", see :mod:`ladder.scheduler.unit`), which rounds each weight once.
         split: CTAs that share the K of one output tile, as a cluster.
+        persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
@@ -140,6 +141,7 @@ class Plan:
     zero: str = "sums"
     scale: str = "accumulator"
     split: int = 1
+    persistent: bool = False
     lookahead: bool = False
     access: str = "vector"
     compute: str = "mma"
@@ -349,6 +351,7 @@ class Plan:
             (" scales in register,", self.scale == "register"),
             (f" {self.compute} products,", self.compute != "mma"),
             (f" K over {self.split} CTAs,", self.split > 1),
+            (" persistent,", self.persistent),
             (" lookahead,", self.lookahead),
         )
         return (

@@ -54,6 +54,7 @@ FIXABLE = (
     "zero",
     "scale",
     "split",
+    "persistent",
     "lookahead",
     "access",
     "compute",

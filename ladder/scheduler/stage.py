@@ -284,6 +284,7 @@ class Reduce(Stage):
         slices: K slices of the CTA, or CTAs of a cluster that share K.
         tile_bytes: float32 bytes of one slice's part of the outputs that the CTA finishes.
         staging_bytes: bytes of finished outputs on their way to wide stores.
+        beside_bytes: the same where the ring's memory is not free, for some tokens at a time.
         cluster: whether the slices are CTAs, which send their parts through distributed shared memory.
     """
 
@@ -291,6 +292,7 @@ class Reduce(Stage):
     slices: int
     tile_bytes: int
     staging_bytes: int = 0
+    beside_bytes: int = 0
     cluster: bool = False
 
     @property
@@ -298,10 +300,16 @@ class Reduce(Stage):
         """Bytes needed of the memory that the ring leaves free."""
         return self.slices * self.tile_bytes + self.staging_bytes
 
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in bytes that the stage holds."""
+        return self.beside_bytes
+
     def describe(self) -> str:
         """One line for ``print(plan)``."""
         if not self.slices:
-            return f"none; {self.staging_bytes} B of outputs staged in shared memory"
+            staged = self.staging_bytes + self.beside_bytes
+            return f"none; {staged} B of outputs staged in shared memory"
         where = "distributed shared memory" if self.cluster else "shared memory"
         return f"{counted(self.slices, 'slice')} of {self.tile_bytes} B in {where}"
 

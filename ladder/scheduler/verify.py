@@ -279,6 +279,19 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
         yield Problem("products of wgmma run ahead of the ring barrier", "lookahead=True")
 
 
+def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
+    """Persistent: one warpgroup or more beside each other has all K of a tile, and stores fragments beside the ring."""
+    if not plan.persistent:
+        return
+    if plan.family != "specialised" or not plan.stores_fragments:
+        yield Problem(
+            "only the specialised family with outputs of two bytes works through several tiles",
+            "persistent=False",
+        )
+    if plan.split > 1 or plan.tiling.warps_k > 1:
+        yield Problem("a persistent CTA has all K of its tiles", "split = warps_k = 1")
+
+
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
     """The M range is one, holds the operator's M, and fits a skinny CTA."""
     least, most = plan.m_range
@@ -362,6 +375,7 @@ RULES: tuple[Rule, ...] = (
     specialised_is_kept,
     scales_are_applied_once,
     split_is_even,
+    persistent_is_kept,
     warpgroups_are_whole,
     m_range_is_covered,
     rows_fit_the_grid,

@@ -18,6 +18,7 @@ from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.store_fragments import FragmentStore
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.widen import narrow
+from ladder.scheduler.assemble import STAGED_TOKENS
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import TILE_TOKENS
 
@@ -166,6 +167,23 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
             store.stage(partial(_owned, kernel, totals, base), 0, token_tiles)
     sync_readers(kernel)
     store.copy_out()
+
+
+def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
+    """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
+    tiles = STAGED_TOKENS // TILE_TOKENS
+    with e.stage("store"):
+        for first in range(0, kernel.plan.tiling.token_tiles, tiles):
+            store = FragmentStore(kernel, staging, tiles, first * TILE_TOKENS)
+            store.stage(partial(_from, totals, first), 0, tiles)
+            sync_readers(kernel)
+            store.copy_out()
+            # The next tokens take the same memory.
+            sync_readers(kernel)
+
+
+def _from(totals: Any, first: int, tile: int) -> list[Any]:
+    return [totals[4 * (first + tile) + register] for register in range(4)]
 
 
 def _owned(kernel: Kernel, totals: Any, base: int, tile: Any) -> list[Any]:

@@ -121,7 +121,9 @@ class PipelineEmitter:
         with e.stage("release"):
             e.sync_warp()
             address = self.kernel.shared_address(self._barrier(slot, empty=True))
-            first_lane = e.both(self.kernel.lane == 0, condition)
+            first_lane = self.kernel.lane == 0
+            if condition is not True:
+                first_lane = e.both(first_lane, condition)
             e.ptx_where(first_lane, "mbarrier.arrive.shared.b64", address)
 
     # -- the load warp -------------------------------------------------------------------------------------------
@@ -131,9 +133,12 @@ class PipelineEmitter:
         ring = self.ring
         with e.stage(ring.name), e.when(e.elected()):
             e.ptx("prefetch.tensormap", T.address_of(self.kernel.arg["x_map"]))
-            ahead = self._ahead()
             cursor = Cursor("filling", ring.slots, self.units)
+            if self.plan.persistent:
+                self._fill_tiles(cursor)
+                return
             if self.plan.launch == "pdl":
+                ahead = self._ahead()
                 # PTX ISA, "griddepcontrol": what no kernel before this one writes may be read before the wait.
                 e.ptx("griddepcontrol.launch_dependents")
                 with e.loop(ahead, "early") as turn:
@@ -151,6 +156,20 @@ class PipelineEmitter:
                     self._wait(self._barrier(cursor.slot, empty=True), parity)
                 self._constants(first + index, cursor.slot, cursor.place)
                 self._activations(first + index, cursor.slot, cursor.place)
+                cursor.advance()
+
+    def _fill_tiles(self, cursor: Cursor) -> None:
+        """The same for all tiles of a persistent CTA: the ring goes on from tile to tile."""
+        if self.plan.launch == "pdl":
+            e.ptx("griddepcontrol.launch_dependents")
+            e.ptx("griddepcontrol.wait")
+        with e.loop(self.kernel.tiles_of_cta(), "tile_turn") as tile_turn:
+            self.kernel.enter_tile(tile_turn)
+            with e.loop(self.turns, "load") as index:
+                # The phase before the first is complete from the start: no wait in the first turn.
+                self._wait(self._barrier(cursor.slot, empty=True), cursor.phase ^ 1)
+                self._constants(index, cursor.slot, cursor.place)
+                self._activations(index, cursor.slot, cursor.place)
                 cursor.advance()
 
     def _ahead(self) -> Any:

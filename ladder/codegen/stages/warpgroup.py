@@ -42,7 +42,11 @@ class WarpgroupEmitter:
         # Where a block ends with a flush, the first product of the next overwrites; otherwise all add to zeros.
         self.overwrites = kernel.plan.flushes_per_block > 0
         self.fresh = self.overwrites
-        for i in range(stage.token_tiles * 4):
+        self.reset()
+
+    def reset(self) -> None:
+        """Set all accumulators to zero."""
+        for i in range(self.stage.token_tiles * 4):
             e.store(self.acc, i, e.f32(0.0))
 
     def acc_index(self, _row_tile: int, token_tile: int, cls: int) -> int:
