@@ -37,6 +37,17 @@ if TYPE_CHECKING:
 #: tokens of one mma tile: the N extent of m16n8k16
 TILE_TOKENS = 8
 
+#: what makes the specialised family, and what takes its place where one of these is decided otherwise
+SPECIALISED = {"compute": "wgmma", "access": "tensor", "convert": "register"}
+GIVEN_UP = {
+    "family": "ring",
+    "compute": "mma",
+    "access": "vector",
+    "scale": "accumulator",
+    "split": 1,
+    "persistent": False,
+}
+
 #: registers that every kernel takes: with these, registers limit no CTA that shared memory lets in
 LEAST_REGISTERS = 32
 
@@ -313,8 +324,8 @@ class Plan:
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
-        Converting in shared memory rules out warpgroup products, lookahead and the specialised family; these are given up
-        with it unless they are asked for by name.
+        Converting in shared memory rules out warpgroup products, lookahead and the specialised family, and so do other
+        products and accesses for that family; these are given up unless they are asked for by name.
 
         Raises:
             PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
@@ -327,6 +338,10 @@ class Plan:
             decisions, DECISIONS, "a plan has no decision", at="Plan.with_", error=PlanError
         )
         decisions = decided(decisions, "Plan.with_", PlanError)
+        if self.family == "specialised" and any(
+            decisions.get(name, value) != value for name, value in SPECIALISED.items()
+        ):
+            decisions = {**GIVEN_UP, **decisions}
         if decisions.get("convert", self.convert) == "shared":
             decisions = {"compute": "mma", "lookahead": False, **decisions}
         plan = replace(self, **decisions)
