@@ -97,7 +97,8 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     e.sync_cta()
     with e.when(kernel.loads):
         pipeline.fill()
-        leave(kernel)
+        with e.when(kernel.has_cluster_tile if plan.persistent and plan.split > 1 else True):
+            leave(kernel)
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
         consume = Consume(kernel, pipeline, decode, multiply)
@@ -106,13 +107,28 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
             finish_accumulators(kernel, multiply, metadata)
             finish_specialised(kernel, multiply.acc, ring_base)
             return
-        staging = barriers - _stage(plan, Reduce).beside_bytes
-        with e.loop(kernel.tiles_of_cta(), "tile_turn") as turn:
-            kernel.enter_tile(turn)
+        _work_through(kernel, pipeline, consume, ring_base, barriers)
+
+
+def _work_through(
+    kernel: Kernel, pipeline: PipelineEmitter, consume: Consume, ring_base: int, barriers: int
+) -> None:
+    """The tiles of a persistent CTA: whole ones, then its part of one that its cluster shares."""
+    plan, multiply = kernel.plan, consume.multiply
+    staging = barriers - _stage(plan, Reduce).beside_bytes
+    pipeline.of_cta()
+    with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
+        kernel.enter_turn(turn)
+        multiply.reset()
+        finish_accumulators(kernel, multiply, consume.emit())
+        finish_tile(kernel, multiply.acc, staging)
+    if plan.split > 1:
+        with e.when(kernel.has_cluster_tile):
+            pipeline.of_cluster()
+            kernel.enter_tile(kernel.cluster_tile)
             multiply.reset()
-            metadata = consume.emit()
-            finish_accumulators(kernel, multiply, metadata)
-            finish_tile(kernel, multiply.acc, staging)
+            finish_accumulators(kernel, multiply, consume.emit())
+            finish_specialised(kernel, multiply.acc, ring_base)
 
 
 Arrangement = Callable[[Plan, Kernel], None]

@@ -105,20 +105,34 @@ class Kernel:
         self.shared = self._declare_arena(arena_bytes)
         self._arena_address = e.bind(e.shared_pointer(self.shared["uint8"], 0), "arena_address")
 
-    def tiles_of_cta(self) -> Any:
-        """Output tiles that fall to this CTA of a persistent kernel: every ``sms``-th from its own number on."""
-        tokens, sms = self.plan.tiling.tokens, self.plan.device.sms
-        rows = (self.arg["m"] + (tokens - 1)) // tokens
-        return e.bind((rows * self.plan.channel_tiles - self.cta + (sms - 1)) // sms, "tiles")
+    def _share_tiles(self) -> None:
+        """Split the output tiles of a persistent kernel: whole ones for every CTA in turns, the rest for clusters."""
+        plan, ctas = self.plan, self.plan.persistent_ctas
+        tokens = plan.tiling.tokens
+        tiles = (self.arg["m"] + (tokens - 1)) // tokens * plan.channel_tiles
+        whole: Any = tiles
+        self.cluster_tile: Any = None
+        self.has_cluster_tile: Any = False
+        if plan.split > 1:
+            rest = e.bind(tiles % ctas, "rest")
+            shared = e.select(rest <= ctas // plan.split, rest, 0)
+            whole = e.bind(tiles - shared, "whole_tiles")
+            cluster = self.cta // plan.split
+            self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
+            self.has_cluster_tile = self.cluster_tile < tiles
+        self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
 
-    def enter_tile(self, turn: Any) -> None:
+    def enter_tile(self, tile: Any) -> None:
         """Make an output tile the one that channels and tokens of the CTA belong to; channel tiles follow each other."""
         plan = self.plan
-        tile = e.bind(self.cta + turn * plan.device.sms, "tile")
         self.block_n = e.bind(tile % plan.channel_tiles, "block_n")
         self.block_m = e.bind(tile // plan.channel_tiles, "block_m")
         self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
         self.first_token = e.bind(self.block_m * plan.tiling.tokens, "first_token")
+
+    def enter_turn(self, turn: Any) -> None:
+        """Enter the whole output tile of a turn."""
+        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
 
     @property
     def loads(self) -> Any:
@@ -166,8 +180,12 @@ class Kernel:
         split = self.plan.split
         if self.plan.persistent:
             self.rank, self.block_n, self.block_m = 0, 0, 0
-            self.cta = T.cta_id([self.plan.device.sms])
-            return T.thread_id([threads])
+            self.cta = T.cta_id([self.plan.persistent_ctas])
+            if split > 1:
+                self.rank = T.cta_id_in_cluster([split])
+            thread = T.thread_id([threads])
+            self._share_tiles()
+            return thread
         extents = [self.plan.channel_tiles * split]
         if self.token_tiled:
             tokens = self.plan.tiling.tokens

@@ -72,7 +72,7 @@ def _launch(plan: Plan) -> Launch:
     rows = CeilDiv(by=tokens) if most is None or most > tokens else 1
     grid = (plan.channel_tiles * plan.split, rows, 1)
     return Launch(
-        grid=(plan.device.sms, 1, 1) if plan.persistent else grid,
+        grid=(plan.persistent_ctas, 1, 1) if plan.persistent else grid,
         block=(plan.threads, 1, 1),
         shared_bytes=max(128, plan.launch_bytes),
         attributes=("pdl",) if plan.launch == "pdl" else (),

@@ -70,14 +70,16 @@ def _reduce(plan: Plan) -> Reduce:
     tiling = plan.tiling
     outputs = tiling.channels * tiling.tokens // plan.split
     staged = plan.stores_fragments
-    if plan.persistent:
-        # beside the ring, which the next tile fills already
-        return Reduce(slices=0, tile_bytes=0, beside_bytes=tiling.channels * STAGED_TOKENS * 2)
+    # beside the ring, which the next tile fills already
+    beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    if plan.persistent and plan.split == 1:
+        return Reduce(slices=0, tile_bytes=0, beside_bytes=beside)
     return Reduce(
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
         tile_bytes=outputs * 4,
         staging_bytes=outputs * OUT_BYTES if staged else 0,
+        beside_bytes=beside,
         cluster=plan.split > 1,
     )
 

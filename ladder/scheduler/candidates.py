@@ -190,10 +190,13 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
         return [replace(plan, persistent=fixed["persistent"])]
     m = plan.op.m or plan.m_range[1] or plan.m_range[0]
     tiles = plan.channel_tiles * -(-m // plan.tiling.tokens)
-    several = plan.split == plan.tiling.warps_k == 1 and plan.stores_fragments
-    if not several or tiles <= plan.device.sms:
+    if plan.tiling.warps_k > 1 or not plan.stores_fragments or tiles <= plan.device.sms:
         return [plan]
-    return [plan, replace(plan, persistent=True)]
+    several = replace(plan, persistent=True)
+    if plan.split == 1:
+        return [plan, several]
+    # Shared tiles are worth a cluster only where some are left over.
+    return [plan, several] if several.shared_tiles(tiles) else [plan]
 
 
 def _where_scaled(like: Plan) -> dict[str, str]:

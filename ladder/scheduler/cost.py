@@ -318,7 +318,8 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     device, tiling = plan.device, plan.tiling
     tokens = max(1, _representative(plan) if m is None else m)
     rows = -(-tokens // tiling.tokens)
-    ctas = plan.channel_tiles * rows * plan.split
+    tiles = plan.channel_tiles * rows
+    ctas = tiles * plan.split
     resident = max(
         1,
         device.blocks_resident(
@@ -333,9 +334,11 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
+    busiest, summed = -(-ctas // sms), plan.split > 1
     if plan.persistent:
-        wave, resident, waves = fit.tile_us, 1, -(-ctas // device.sms)
-    start = fit.start_us + (fit.cluster_us if plan.split > 1 else 0.0)
+        wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
+        busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
+    start = fit.start_us + (fit.cluster_us if summed else 0.0)
     return Cost(
         m=tokens,
         ctas=ctas,
@@ -343,7 +346,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         waves=waves,
         in_flight=in_flight,
         bounds=(
-            *_sm_bounds(plan, of_cta, -(-ctas // sms), share),
+            *_sm_bounds(plan, of_cta, busiest, share),
             *_memory_bounds(plan, of_cta, ctas, tokens, in_flight),
         ),
         launch_us=constants.launch_us + start,
@@ -352,6 +355,13 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         refill_us=(waves - 1) * wave / resident,
         overlap=fit.overlap,
     )
+
+
+def _busiest(plan: Plan, tiles: int) -> int:
+    """Parts of tiles (a whole one has ``split``) that the busiest CTA of a persistent kernel works through."""
+    whole, rest = divmod(tiles, plan.persistent_ctas)
+    last = 1 if plan.shared_tiles(tiles) else plan.split
+    return whole * plan.split + (last if rest else 0)
 
 
 def _representative(plan: Plan) -> int:

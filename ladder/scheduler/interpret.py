@@ -162,8 +162,28 @@ class _Rows:
 
     def totals(self, x: Floats) -> Floats:
         """Finished sums ``[m, rows]``: K slices added in order."""
-        first, *others = (self._slice_total(x, blocks) for blocks in k_slices(self.plan))
+        if self.plan.persistent and self.plan.split > 1:
+            return self._totals_of_tiles(x)
+        return self._sum_of(x, k_slices(self.plan))
+
+    def _sum_of(self, x: Floats, slices: tuple[range, ...]) -> Floats:
+        first, *others = (self._slice_total(x, blocks) for blocks in slices)
         return sum(others, first)
+
+    def _totals_of_tiles(self, x: Floats) -> Floats:
+        """Totals where the last output tiles, and only those, are shared by the CTAs of a cluster."""
+        plan = self.plan
+        whole = self._sum_of(x, (range(plan.packing.geometry.blocks),))
+        tokens, channels = plan.tiling.tokens, plan.tiling.channels
+        tiles = -(-len(x) // tokens) * plan.channel_tiles
+        first = tiles - plan.shared_tiles(tiles)
+        rows = np.arange(len(x))[:, None] // tokens
+        columns = (self.tiles.start * TILE_ROWS + np.arange(whole.shape[1]))[None, :] // channels
+        is_shared = rows * plan.channel_tiles + columns >= first
+        if not is_shared.any():
+            return whole
+        totals: Floats = np.where(is_shared, self._sum_of(x, k_slices(plan)), whole)
+        return totals
 
     def _slice_total(self, x: Floats, blocks: range) -> Floats:
         """Sum of some blocks of K."""

@@ -132,7 +132,8 @@ class Plan:
         scale: where scales are applied: to the float32 sums of a group ("accumulator"), or to decoded weights together with
             zero points ("register", see :mod:`ladder.scheduler.unit`), which rounds each weight once.
         split: CTAs that share the K of one output tile, as a cluster.
-        persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last.
+        persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last. With
+            ``split`` only tiles that are left over share their K, where there are so few that each finds a cluster.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
@@ -179,6 +180,16 @@ class Plan:
     def threads(self) -> int:
         """Threads of the CTA."""
         return self.tiling.threads + 32 * self.load_warps
+
+    @property
+    def persistent_ctas(self) -> int:
+        """CTAs of a persistent kernel: one for every SM, in whole clusters."""
+        return self.device.sms // self.split * self.split
+
+    def shared_tiles(self, tiles: int) -> int:
+        """How many of a persistent kernel's output tiles, the last ones, are shared by the CTAs of a cluster."""
+        rest = tiles % self.persistent_ctas
+        return rest if self.split > 1 and rest <= self.persistent_ctas // self.split else 0
 
     @property
     def chunk_steps(self) -> int:

@@ -288,8 +288,8 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
             "only the specialised family with outputs of two bytes works through several tiles",
             "persistent=False",
         )
-    if plan.split > 1 or plan.tiling.warps_k > 1:
-        yield Problem("a persistent CTA has all K of its tiles", "split = warps_k = 1")
+    if plan.tiling.warps_k > 1:
+        yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
 
 
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:

@@ -74,7 +74,16 @@ class PipelineEmitter:
         self.offsets = ring.offsets
         self.units = ring.slot_bytes // ARENA_ALIGN
         self.readers = self.plan.tiling.ring_warps
-        self.first_block, self.turns = self._share_of_blocks()
+        self.whole, self.part = (0, self.plan.packing.geometry.blocks), self._share_of_blocks()
+        self.first_block, self.turns = self.whole if self.plan.persistent else self.part
+
+    def of_cluster(self) -> None:
+        """From here on the CTA has its part of a tile that its cluster shares."""
+        self.first_block, self.turns = self.part
+
+    def of_cta(self) -> None:
+        """From here on the CTA has whole tiles."""
+        self.first_block, self.turns = self.whole
 
     def _share_of_blocks(self) -> tuple[Any, Any]:
         """CTAs of a cluster take consecutive parts of K, which differ by one block at most."""
@@ -163,14 +172,23 @@ class PipelineEmitter:
         if self.plan.launch == "pdl":
             e.ptx("griddepcontrol.launch_dependents")
             e.ptx("griddepcontrol.wait")
-        with e.loop(self.kernel.tiles_of_cta(), "tile_turn") as tile_turn:
-            self.kernel.enter_tile(tile_turn)
-            with e.loop(self.turns, "load") as index:
-                # The phase before the first is complete from the start: no wait in the first turn.
-                self._wait(self._barrier(cursor.slot, empty=True), cursor.phase ^ 1)
-                self._constants(index, cursor.slot, cursor.place)
-                self._activations(index, cursor.slot, cursor.place)
-                cursor.advance()
+        self.of_cta()
+        with e.loop(self.kernel.tiles_of_cta, "tile_turn") as tile_turn:
+            self.kernel.enter_turn(tile_turn)
+            self._fill_tile(cursor)
+        if self.plan.split > 1:
+            with e.when(self.kernel.has_cluster_tile):
+                self.of_cluster()
+                self.kernel.enter_tile(self.kernel.cluster_tile)
+                self._fill_tile(cursor)
+
+    def _fill_tile(self, cursor: Cursor) -> None:
+        with e.loop(self.turns, "load") as index:
+            # The phase before the first is complete from the start: no wait in the first turn.
+            self._wait(self._barrier(cursor.slot, empty=True), cursor.phase ^ 1)
+            self._constants(index, cursor.slot, cursor.place)
+            self._activations(index, cursor.slot, cursor.place)
+            cursor.advance()
 
     def _ahead(self) -> Any:
         """Blocks that fit the ring at once."""
