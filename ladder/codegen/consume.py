@@ -42,7 +42,10 @@ class Consume:
         self.steps = cut.block_k // 16
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
         self.tiles = multiply.tile_groups()[0]
-        self.cursor = Cursor("reading", pipeline.ring.slots, pipeline.units, self.kernel.slice)
+        together = self.plan.turns_together
+        self.cursor = Cursor(
+            "reading", pipeline.ring.slots // together, pipeline.units * together, self.kernel.slice
+        )
         self.before = e.registers("slot_before", 1, "int32")
         e.store(self.before, 0, 0)
 
@@ -60,22 +63,21 @@ class Consume:
         cursor, before = self.cursor, self.before
         metadata = Metadata(self.kernel, pipeline.offsets)
         self.scale = self._scaling(metadata)
+        together = self.plan.turns_together
         with e.loop(self._turns(), "turn") as turn:
-            slot = e.bind(pipeline.base + cursor.place, "slot")
+            first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
             # Of the whole warp: descriptors of all steps are then sums of uniform registers.
-            low = self.multiply.low_word(slot + pipeline.offsets["x"])
+            low = self.multiply.low_word(first_slot + pipeline.offsets["x"])
             activations = e.bind(e.first_lanes(low), "activations")
-            pipeline.wait_full(cursor)
-            # All words are read at once: the waits for products between them would hold later loads back.
-            decoders = [self._decoder(slot, atom) for atom in range(self.plan.atoms_per_block)]
-            size = self.plan.chunk_steps
-            for first in range(0, self.steps, size):
-                chunk = range(first, min(first + size, self.steps))
-                fragments = [self._fragment(slot, decoders, step) for step in chunk]
-                self._products(activations, first, fragments)
-                if first == 0:
-                    pipeline.release(before[0], turn > 0)
-            e.store(before, 0, cursor.slot)
+            for index in range(together):
+                number = cursor.slot * together + index
+                pipeline.wait_full(number, cursor.phase)
+                self._block(
+                    first_slot + index * pipeline.ring.slot_bytes,
+                    activations + e.u32(index * (pipeline.ring.slot_bytes // 16)),
+                    (number - 1, True) if index else (before[0], turn > 0),
+                )
+            e.store(before, 0, cursor.slot * together + (together - 1))
             for _ in range(slices):
                 cursor.advance()
         self.multiply.settle(0)
@@ -83,9 +85,23 @@ class Consume:
             pipeline.release(before[0], True)
         return metadata
 
+    def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
+        """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
+        # All words are read at once: the waits for products between them would hold later loads back.
+        decoders = [self._decoder(slot, atom) for atom in range(self.plan.atoms_per_block)]
+        size = self.plan.chunk_steps
+        for first in range(0, self.steps, size):
+            chunk = range(first, min(first + size, self.steps))
+            fragments = [self._fragment(slot, decoders, step) for step in chunk]
+            self._products(activations, first, fragments)
+            if first == 0:
+                self.pipeline.release(*finished)
+
     def _turns(self) -> Any:
-        """Blocks of this K slice."""
+        """Turns of the loop: the blocks of this K slice, or that many together."""
         turns, slices = self.pipeline.turns, self.plan.tiling.warps_k
+        if self.plan.turns_together > 1:
+            return turns // self.plan.turns_together
         if slices == 1 or (isinstance(turns, int) and turns % slices == 0):
             return turns if slices == 1 else turns // slices
         return e.bind((turns - self.kernel.slice + (slices - 1)) // slices, "slice_turns")

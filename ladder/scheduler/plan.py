@@ -18,6 +18,7 @@ from ladder.decode.program import Affine
 from ladder.errors import PlanError
 from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler.assemble import stages_of
+from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import TILE_ROWS, Packing
 from ladder.scheduler.stage import (
     AddBias,
@@ -47,6 +48,9 @@ GIVEN_UP = {
     "split": 1,
     "persistent": False,
 }
+
+#: most tokens of a CTA whose loop takes several blocks in a turn
+FEW_TOKENS = 64
 
 #: registers that every kernel takes: with these, registers limit no CTA that shared memory lets in
 LEAST_REGISTERS = 32
@@ -193,8 +197,26 @@ class Plan:
 
     @property
     def chunk_steps(self) -> int:
-        """k16 steps whose products a warpgroup issues together, while it decodes the next ones."""
-        return next((steps for most, steps in CHUNKS if self.tiling.tokens <= most), 1)
+        """k16 steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
+
+        The fragments of the chunk before are still being read then, so that a block has two chunks or more.
+        """
+        steps = next((steps for most, steps in CHUNKS if self.tiling.tokens <= most), 1)
+        return min(steps, self.packing.geometry.block_k // STEP_K // 2)
+
+    @property
+    def turns_together(self) -> int:
+        """Blocks of one turn of the specialised family's loop: their slots then lie at constant distances.
+
+        Few tokens leave few products for the instructions of a turn to hide behind (on an H200, M = 64: 3 %).
+        """
+        blocks, slices = self.packing.geometry.blocks, self.split * self.tiling.warps_k
+        if self.persistent or slices != self.split or blocks % self.split:
+            return 1
+        if self.tiling.tokens > FEW_TOKENS:
+            return 1
+        each = blocks // self.split
+        return next((n for n in (4, 2) if each % n == 0 and self.depth % n == 0), 1)
 
     @property
     def stores_fragments(self) -> bool:

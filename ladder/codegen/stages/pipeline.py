@@ -113,10 +113,10 @@ class PipelineEmitter:
                     e.ptx("mbarrier.init.shared.b64", address, e.u32(arrivals))
             e.ptx("fence.proxy.async.shared::cta")
 
-    def wait_full(self, cursor: Cursor) -> None:
+    def wait_full(self, slot: Any, phase: Any) -> None:
         """Wait until the copies into a slot have arrived."""
         with e.stage("wait"):
-            self._wait(self._barrier(cursor.slot, empty=False), cursor.phase)
+            self._wait(self._barrier(slot, empty=False), phase)
 
     def _wait(self, barrier: Any, parity: Any) -> None:
         view = self.kernel.shared["uint64"]
