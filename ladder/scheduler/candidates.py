@@ -36,7 +36,7 @@ WARPGROUP_DEPTHS = (3, 4, 5)
 SPECIALISED_SHAPES = (
     *((1, n, tiles) for n in (4, 8, 16) for tiles in (2, 4, 8)),
     *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),
-    *((2, n, tiles) for n in (4, 8) for tiles in (2, 4)),
+    *((2, 4, tiles) for tiles in (2, 4)),
 )
 SPECIALISED_SPLITS = (1, 2, 4)
 #: least and most slots of its ring, which takes half of an SM or a whole one
