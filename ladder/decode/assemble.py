@@ -10,7 +10,7 @@ from ladder.decode.form import Field, Form
 from ladder.decode.fragment import Decoded, arrange
 from ladder.decode.geometry import STEPS, WORDS
 from ladder.decode.lanes import LaneFormat
-from ladder.decode.program import Const, DecodeProgram, Slot, Table
+from ladder.decode.program import Const, DecodeProgram, Op, Slot, Table
 from ladder.decode.values import ValueSet
 from ladder.errors import DecodeError
 
@@ -55,7 +55,7 @@ def program_of(
         form=name,
         words=WORDS[target.bits],
         steps=STEPS[target.bits],
-        ops=tuple(builder.ops),
+        ops=_needed(builder.ops, fragment.outputs),
         outputs=fragment.outputs,
         slots=fragment.slots,
         relabels=relabels,
@@ -65,6 +65,17 @@ def program_of(
         undefined=tuple(c for c in target.values.others if c not in carried),
         lossless=target.lossless,
     )
+
+
+def _needed(ops: Sequence[Op], outputs: Sequence[Sequence[int]]) -> tuple[Op, ...]:
+    """The operations that some output rests on: where all codes have one value, no register that selects is read."""
+    wanted = {register for step in outputs for register in step}
+    kept = []
+    for op in reversed(ops):
+        if op.dst in wanted:
+            kept.append(op)
+            wanted |= {arg for arg in op.args if isinstance(arg, int)}
+    return tuple(reversed(kept))
 
 
 def mask_program(target: Target, name: str, fields: Sequence[Field]) -> DecodeProgram:

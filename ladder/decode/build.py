@@ -28,12 +28,19 @@ class Builder:
         self._next = words
         self._wanted: dict[tuple[int, int], int] = {}
         self._moved: dict[tuple[int, int], tuple[int, int]] = {}
+        self._constants: dict[tuple[object, ...], int] = {}
 
     def emit(self, kind: OpKind, *args: Operand, imm: int = 0, fmt: str = "") -> int:
-        """Append one operation and return its register."""
-        self.ops.append(Op(kind, self._next, args, imm, fmt))
+        """Append one operation and return its register; what constants alone make is made once."""
+        op = Op(kind, self._next, args, imm, fmt)
+        if all(isinstance(arg, Const) for arg in args):
+            # No code changes it: copies would each stay in a register of their own throughout a kernel's main loop.
+            known = self._constants.setdefault((kind, args, imm, fmt), op.dst)
+            if known != op.dst:
+                return known
+        self.ops.append(op)
         self._next += 1
-        return self._next - 1
+        return op.dst
 
     def spread(self, lane: int) -> int:
         """A lane's bits in every lane of a 32-bit register."""
