@@ -122,9 +122,9 @@ def least(a: Expr, b: Expr) -> Expr:
 
 
 @contextmanager
-def loop(count: Expr, name: str, *, unroll: bool = False) -> Iterator[Expr]:
-    """``for name in range(count)``."""
-    frame = T.unroll(count) if unroll else T.serial(count)
+def loop(count: Expr, name: str, *, together: int | None = None) -> Iterator[Expr]:
+    """``for name in range(count)``, with so many turns ``together`` (1: not unrolled, None: as the compiler likes)."""
+    frame = T.serial(count, unroll=False if together == 1 else together)
     with frame as index:
         IRBuilder.name(name, index)
         yield index

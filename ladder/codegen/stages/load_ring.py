@@ -27,6 +27,10 @@ from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 _COPY = "cp.async.cg.shared.global.L2::128B"
 _HALVES = CHUNK_BYTES // 2
 
+#: elements that a thread of scalar access keeps on their way, each in a register with an address of two. Left to itself the
+#: compiler takes up to all of a block (128 registers' worth); 8 fit into what decoding and products leave free before them.
+ELEMENTS_TOGETHER = 8
+
 #: what a slot holds; all but the activations are constants, which no kernel before this one writes
 OPERANDS = ("weight", "x", "metadata")
 CONSTANTS = ("weight", "metadata")
@@ -224,7 +228,7 @@ class RingEmitter:
         kernel, plan = self.kernel, self.kernel.plan
         cut = plan.packing.geometry
         count, threads = plan.rows_loaded * cut.block_k, kernel.ring_threads
-        with e.loop(-(-count // threads), "element") as i:
+        with e.loop(-(-count // threads), "element", together=ELEMENTS_TOGETHER) as i:
             index = i * threads + kernel.ring_thread
             with e.when(True if count % threads == 0 else index < count):
                 row, column = index // cut.block_k, index % cut.block_k
