@@ -10,7 +10,7 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.activations import swizzled_chunk
+from ladder.codegen.stages.activations import CHUNK_HALVES, TILE_CHUNKS, swizzled_chunk
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.scheduler.packing import TILE_ROWS
 
@@ -37,16 +37,26 @@ class SharedWeights:
             for step in range(decoder.program.steps):
                 for index, value in enumerate(decoder.fragment(step)):
                     chunk = (atom * decoder.program.steps + step) * 2 + (index >> 1)
-                    place = swizzled_chunk(row + 8 * (index & 1), chunk, self.block_k // 8)
+                    place = self._place(row, chunk) + index % 2 * self.block_k
                     at = self.base // 4 + place * 4 + kernel.lane % 4
                     e.store(kernel.shared["uint32"], at, value)
+
+    def _place(self, row: Any, chunk: int, behind: Any = 0) -> Any:
+        """Index in the scratch tile of the 16-byte chunk ``chunk + behind`` of a row; ``chunk`` is even if ``behind`` is not 0.
+
+        Rows are permuted within 8 chunks, so that whole eights are constant distances: the compiler, which does not see it,
+        would keep the address of every chunk in a register throughout the main loop.
+        """
+        within = chunk % TILE_CHUNKS
+        place = swizzled_chunk(row, within + behind, self.block_k // CHUNK_HALVES)
+        return place + (chunk - within)
 
     def fragment(self, row_tile: int, step: int) -> list[Any]:
         """A fragment of a step of the block for one row tile."""
         kernel, tiling = self.kernel, self.kernel.plan.tiling
         row = (kernel.warp_n * tiling.row_tiles + row_tile) * TILE_ROWS + kernel.lane % TILE_ROWS
-        chunk = step * 2 + kernel.lane // TILE_ROWS
-        address = self.base + swizzled_chunk(row, chunk, self.block_k // 8) * 16
+        place = self._place(row, step * 2, kernel.lane // TILE_ROWS)
+        address = self.base + place * 16
         # Four steps' worth of registers take turns: two steps are multiplied while two are read.
         first = 4 * (step % 4 * tiling.row_tiles + row_tile)
         registers = [self.a[first + i] for i in range(4)]
