@@ -24,6 +24,7 @@ from ladder.codegen.block import Block, Fragment, Pair
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.stages.load_ring import CONSTANTS, OPERANDS, RingEmitter
+from ladder.scheduler.geometry import LONG_ATOM_STEPS
 
 #: register banks of B fragments: two take turns, the third carries over from block to block
 _CARRY_BANK = 2
@@ -55,7 +56,7 @@ class Walk:
     # -- the two loops -------------------------------------------------------------------------------------------
 
     def _emit_plain(self) -> None:
-        with e.loop(self._turns(), "turn") as turn:
+        with e.loop(self._turns(), "turn", together=self._together()) as turn:
             e.ptx("cp.async.wait_group", self.depth - 2)
             self.ring_barrier()
             slot = self._slot(0, "slot")
@@ -233,6 +234,14 @@ class Walk:
         """The same without a branch: beyond the last block the last one is copied again, into a slot that nobody reads."""
         ahead = e.bind(e.least(self._block(turn + (self.depth - 1)), self.blocks - 1), "ahead")
         return self.ring.copies(ahead, self._slot(1, "free_slot"))
+
+    def _together(self) -> int | None:
+        """Turns of the loop that the compiler may unroll: as it likes, but for rings of long atoms.
+
+        Their blocks are long enough to hide a turn's start, and side by side they spill what is left of the registers.
+        """
+        long = self.block.program.steps >= LONG_ATOM_STEPS
+        return 1 if long and self.plan.family == "ring" else None
 
     def _turns(self) -> Any:
         slices = self.plan.tiling.warps_k

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.graph.matmul import MatMul
+from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import TILE_TOKENS, ZEROS, Plan, Tiling, default_epilogue
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEMENTS, problems
@@ -68,10 +69,6 @@ class Candidates:
 
     legal: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
-
-
-#: k steps of an atom (16 for 1-bit codes) from which ``mma`` is not tried with lookahead
-LONG_ATOM_STEPS = 16
 
 
 def default_access(op_k: int, *, contiguous: bool) -> str:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 #: smallest span of K that one mma consumes (m16n8k16)
 STEP_K = 16
 
+#: k steps of an atom (16 for 1-bit codes) whose many values leave the compiler no room to mix them with those of another block
+LONG_ATOM_STEPS = 16
+
 #: block that a kernel loads at once, unless a group or an atom asks for another
 DEFAULT_BLOCK_K = 128
 
