@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+import numpy.typing as npt
 
 from ladder.decode.form import Form
 from ladder.decode.lanes import BFLOAT16, FloatArray, LaneFormat
@@ -24,6 +25,10 @@ BFLOAT16_FLOOR = 2.0**-60
 FLOAT32_MAX = Fraction((1 << 24) - 1) * (1 << 104)
 #: exponents tried for a factor that is left to the accumulators
 EXPONENTS = sorted(range(-150, 151), key=lambda k: (abs(k), -k))
+#: an exponent that no unit has
+SPAN_END = 1 << 20
+
+Index = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +105,72 @@ def _one_per_place(forms: list[Form]) -> tuple[Form, ...]:
 
 def _with_fma(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[Family]:
     """Families whose lanes are finished by one fma: the one with most forms, and the one that leaves nothing behind."""
-    widest: tuple[Form, ...] = ()
+    spans = _Spans.of(forms, fmt)
+    most, widest = 0, None
     exact: tuple[Form, ...] = ()
     for unit in units(values, fmt):
-        group = _one_per_place([f for form in forms if (f := _finish(form, unit, fmt))])
-        if len(group) > len(widest):
-            widest = group
-        if unit == 1:
-            exact = group
-    if widest:
-        yield Family("mask+fma", widest)
-    if exact and exact != widest:
+        count = spans.places(unit)
+        if count > most:
+            most, widest = count, unit
+        if unit == 1 and count:
+            exact = _finished(forms, unit, fmt)
+    group = exact if widest in (None, 1) else _finished(forms, Fraction(widest or 1), fmt)
+    if group:
+        yield Family("mask+fma", group)
+    if exact and exact != group:
         yield Family("mask+fma", exact)
+
+
+def _finished(forms: list[Form], unit: Fraction, fmt: LaneFormat) -> tuple[Form, ...]:
+    return _one_per_place([f for form in forms if (f := _finish(form, unit, fmt))])
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """For which exponents of the unit the fma of each form has constants of the lane format: ``low .. high``.
+
+    Arrays of one length; ``own`` is the unit's exponent that needs no fma (SPAN_END where there is none), ``place`` numbers
+    the sets of positions.
+    """
+
+    low: Index
+    high: Index
+    own: Index
+    place: Index
+
+    @classmethod
+    def of(cls, forms: list[Form], fmt: LaneFormat) -> _Spans:
+        """The spans of all forms."""
+        places = {p: i for i, p in enumerate(dict.fromkeys(form.positions for form in forms))}
+        spans = [_span(form.deferred, fmt) for form in forms]
+        low, high, own = (np.array([span[i] for span in spans], np.int64) for i in range(3))
+        return cls(low, high, own, np.array([places[f.positions] for f in forms], np.int64))
+
+    def places(self, unit: Fraction) -> int:
+        """Number of sets of positions with a form whose lanes one fma makes ``value/unit``."""
+        k = unit.numerator.bit_length() - unit.denominator.bit_length()
+        fits = (self.low <= k) & (k <= self.high) & (self.own != k)
+        return len(np.unique(self.place[fits]))
+
+
+def _span(deferred: Affine, fmt: LaneFormat) -> tuple[int, int, int]:
+    """Exponents ``low .. high`` of units that divide factor and zero into the lane format, and the unit equal to both."""
+    low, high = -SPAN_END, SPAN_END
+    for x in (deferred.alpha, deferred.beta):
+        if x.denominator & (x.denominator - 1):
+            return 0, -1, SPAN_END
+        if x:
+            size, shift = abs(x.numerator), x.denominator.bit_length() - 1
+            top = size.bit_length() - 1 - shift
+            bottom = (size & -size).bit_length() - 1 - shift
+            if top - bottom > fmt.mantissa:
+                return 0, -1, SPAN_END
+            low = max(low, top - fmt.bias)
+            high = min(high, bottom - (1 - fmt.bias - fmt.mantissa))
+    own = SPAN_END
+    if not deferred.beta and is_power_of_two(deferred.alpha):
+        own = deferred.alpha.numerator.bit_length() - deferred.alpha.denominator.bit_length()
+    return low, high, own
 
 
 def _finish(form: Form, unit: Fraction, fmt: LaneFormat) -> Form | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
-from math import ceil
+from math import ceil, comb
 from operator import add
 
 from ladder.decode.cost import issue
@@ -18,11 +19,14 @@ from ladder.decode.form import Field, Form, Piece, mask_of
 from ladder.decode.fragment import classes
 from ladder.decode.geometry import STEPS, WORDS
 from ladder.decode.ring import BYTES, FULL, RING, Counts, Ring, WordCover
+from ladder.decode.work import UNLIMITED, Work
 
 #: different factors in one program: two for each of at most two accumulator classes
 MOST_KINDS = 4
 #: factors looked at in one family
 MOST_LABELS = 8
+#: families of so many forms are tried map by map and shared form by shared form
+MANY_FORMS = 64
 #: fields that gather from two rotations are tried for families of at most so many forms
 SPLIT_FORMS = 2
 #: and up to so many rotations
@@ -30,6 +34,8 @@ SPLIT_ROTATIONS = 4
 
 #: for each word, ``(shared register, lane bits)``
 _Parts = list[list[tuple[int, int]]]
+#: the form of the registers that words share, and what each word gives to them
+_Shared = tuple[Form | None, _Parts]
 #: the lane bits alone, of one word
 _Left = tuple[int, ...]
 #: sums over words: how many fields defer each map -> (operations, one cover per word), the cheapest
@@ -83,33 +89,60 @@ class _Shape:
 
     def price(self, extra: int, class_count: int) -> float:
         """Cycles per step with ``extra`` operations beyond one per field of the words."""
-        alu = self.words * (RING // self.bits) + extra + self.shared_pieces()
-        return issue({"alu": alu / STEPS[self.bits]}, class_count)
+        return _price(self.bits, extra, class_count)
 
 
-def place(forms: Sequence[Form], bits: int, below: float = float("inf")) -> Placement | None:
-    """The cheapest placement of a family, if any costs less than ``below`` cycles per step."""
-    search = _Search(forms, _Shape(bits), below)
+@cache
+def _price(bits: int, extra: int, class_count: int) -> float:
+    shape = _Shape(bits)
+    alu = shape.words * (RING // bits) + extra + shape.shared_pieces()
+    return issue({"alu": alu / STEPS[bits]}, class_count)
+
+
+def place(
+    forms: Sequence[Form], bits: int, below: float = float("inf"), work: Work | None = None
+) -> Placement | None:
+    """The cheapest placement of a family, if any costs less than ``below`` cycles per step.
+
+    Args:
+        forms: the family.
+        bits: width of a code.
+        below: what is known already.
+        work: counts the search's steps; without one it may take any number. Where it is used up, the cheapest so far is
+            returned and ``work.cut`` is set.
+    """
+    if not is_worth(bits, below):
+        return None
+    search = _Search(forms, _Shape(bits), below, work or Work(UNLIMITED))
     for rotations in range(search.fewest, RING // bits + 2):
         if not search.widen(rotations):
             break
     return search.best
 
 
+def is_worth(bits: int, below: float) -> bool:
+    """Whether a placement could cost less than ``below``: one operation per field is the least."""
+    return _Shape(bits).price(0, 1) < below
+
+
 class _Search:
     """Covers of single words by rising number of rotations, and the cheapest way to put them together so far."""
 
-    def __init__(self, forms: Sequence[Form], shape: _Shape, below: float) -> None:
+    def __init__(self, forms: Sequence[Form], shape: _Shape, below: float, work: Work) -> None:
         affines = sorted({f.deferred for f in forms}, key=lambda a: (-a.alpha, a.beta))
         del affines[MOST_LABELS:]
         self.forms = tuple(f for f in forms if f.deferred in affines)
         self.labels = tuple(affines.index(f.deferred) for f in self.forms)
-        self.shape, self.below = shape, below
-        self.ring = Ring(self.forms, self.labels, MOST_KINDS)
+        self.shape, self.below, self.work = shape, below, work
+        self.ring = Ring(self.forms, self.labels)
         self.fewest = _fewest_rotations(self.forms, shape)
         self.best: Placement | None = None
         shared: Sequence[Form | None] = self.forms if shape.left else (None,)
-        self.shared = [
+        #: operations of the cheapest known cover of a word, by the factors that it defers, as bits
+        self.least: dict[int, int] = {}
+        self.all_kinds = _choices(self.ring.kinds)
+        self.asked: set[tuple[_Left, int, frozenset[int]]] = set()
+        self.shared: list[_Shared] = [
             (form, shape.slices(form) if form else [[]] * shape.words) for form in shared
         ]
         self.known: dict[_Left, dict[Counts, WordCover]] = {
@@ -117,25 +150,71 @@ class _Search:
         }
 
     def widen(self, rotations: int) -> bool:
-        """Try covers with so many rotations; False where they can no longer pay."""
-        covers_so_far = [c.extra for known in self.known.values() for c in known.values()]
-        others = (self.shape.words - 1) * min([rotations, *covers_so_far])
-        if self.shape.price(others + rotations, 1) >= self.below:
+        """Try covers with so many rotations; False where they can no longer pay, or where the work is used up."""
+        if not self._allowed(rotations, self.all_kinds):
             return False
+        if len(self.forms) < MANY_FORMS:
+            self._widen(rotations, self.shared, self.all_kinds)
+        else:
+            # With many forms the least that words can cost is mostly reached by the first few, and all others excluded.
+            alone = [[kinds] for kinds in self.all_kinds if len(kinds) == 1]
+            for choices in (*alone, self.all_kinds[: pairs(self.ring.kinds)], self.all_kinds):
+                for shared in self.shared:
+                    self._widen(rotations, [shared], choices)
+        return self.work.goes_on()
+
+    def _widen(
+        self, rotations: int, shared: Sequence[_Shared], choices: Sequence[frozenset[int]]
+    ) -> None:
+        """Try covers for some forms of the shared registers, with the factors of one of the choices."""
+        allowed = self._allowed(rotations, choices)
+        if not allowed:
+            return
         split = len(self.forms) <= SPLIT_FORMS and rotations <= SPLIT_ROTATIONS
-        for left, covers in self.known.items():
-            for counts, cover in self.ring.covers(left, rotations, split=split).items():
+        for left in dict.fromkeys(_left(part) for _, parts in shared for part in parts):
+            covers = self.known[left]
+            found = self._covers(left, rotations, allowed, split)
+            for counts, cover in found.items():
                 if counts not in covers or cover.extra < covers[counts].extra:
                     covers[counts] = cover
-        self._combine()
-        return True
+                    support = sum(1 << i for i, n in enumerate(counts) if n)
+                    self.least[support] = min(cover.extra, self.least.get(support, cover.extra))
+        self._combine(shared, choices)
 
-    def _combine(self) -> None:
+    def _covers(
+        self, left: _Left, rotations: int, allowed: frozenset[int], split: bool
+    ) -> dict[Counts, WordCover]:
+        """Covers of one word, once only for the same request."""
+        if (left, rotations, allowed) in self.asked:
+            return {}
+        self.asked.add((left, rotations, allowed))
+        return self.ring.covers(left, rotations, allowed, self.work, split=split)
+
+    def _allowed(self, rotations: int, choices: Sequence[frozenset[int]]) -> frozenset[int]:
+        """Sets of factors, as bits, that a word with so many rotations may defer for the program to cost less than known.
+
+        All words of a program defer factors of one of the choices. There each other word needs at least the operations of
+        its cheapest known cover, or as many rotations; and the number of factors bounds the classes from below.
+        """
+        if self.shape.price(0, 1) >= self.below:
+            return frozenset()
+        allowed: set[int] = set()
+        for chosen in choices:
+            kinds = sum(1 << i for i in chosen)
+            known_extra = [extra for support, extra in self.least.items() if not support & ~kinds]
+            others = (self.shape.words - 1) * min([rotations, *known_extra])
+            if self.shape.price(others + rotations, ceil(len(chosen) / 2)) < self.below:
+                allowed.update(_subsets(kinds))
+        return frozenset(allowed)
+
+    def _combine(self, shared: Sequence[_Shared], choices: Sequence[frozenset[int]]) -> None:
         """Put words together for every choice of few maps and of the form of the shared registers."""
-        for form, parts in self.shared:
+        for form, parts in shared:
             words = [_by_support(self.known[_left(part)]) for part in parts]
             label = self.labels[self.forms.index(form)] if form else None
-            for kinds in _choices(self.ring.kinds, label):
+            for kinds in choices:
+                if label is not None and label not in kinds:
+                    continue
                 covers = [[c for s, cs in word.items() if s <= kinds for c in cs] for word in words]
                 if all(covers):
                     self._sum(covers, form, parts, len(kinds))
@@ -148,8 +227,9 @@ class _Search:
         totals: _Totals = {(0,) * self.ring.kinds: (0, ())}
         for j, covers in enumerate(words):
             bound = min(extra for extra, _ in totals.values()) + sum(least[j:])
-            if self.shape.price(bound, ceil(kinds / 2)) >= self.below:
+            if self.shape.price(bound, ceil(kinds / 2)) >= self.below or not self.work.goes_on():
                 return
+            self.work.spend(len(totals) * len(covers))
             nxt: _Totals = {}
             for counts, (extra, chosen) in totals.items():
                 for c in covers:
@@ -189,12 +269,27 @@ def _by_support(covers: dict[Counts, WordCover]) -> dict[frozenset[int], list[_C
     return out
 
 
-def _choices(kinds: int, needed: int | None) -> Iterator[frozenset[int]]:
-    """Sets of at most MOST_KINDS maps that contain the needed one, small ones first."""
-    for size in range(1, min(MOST_KINDS, kinds) + 1):
-        for chosen in combinations(range(kinds), size):
-            if needed is None or needed in chosen:
-                yield frozenset(chosen)
+def _subsets(kinds: int) -> Iterator[int]:
+    """Every subset of a set given as bits, itself and the empty one too."""
+    part = kinds
+    while part:
+        yield part
+        part = (part - 1) & kinds
+    yield 0
+
+
+def _choices(kinds: int) -> list[frozenset[int]]:
+    """Sets of at most MOST_KINDS maps, small ones first."""
+    return [
+        frozenset(chosen)
+        for size in range(1, min(MOST_KINDS, kinds) + 1)
+        for chosen in combinations(range(kinds), size)
+    ]
+
+
+def pairs(kinds: int) -> int:
+    """How many of the choices have one or two maps, which one accumulator class may serve."""
+    return kinds + comb(kinds, 2)
 
 
 def _fewest_rotations(forms: Sequence[Form], shape: _Shape) -> int:
@@ -203,17 +298,33 @@ def _fewest_rotations(forms: Sequence[Form], shape: _Shape) -> int:
     common = FULL
     for mask in masks:
         common &= mask
-    at_once = 1 if common else _packing(sorted(masks))
+    at_once = 1 if common else _packing(sorted(masks), shape.bits)
     moved = len(masks & set(BYTES))  # a whole byte is moved by its own prmt
     return max(0, ceil((RING // shape.bits - moved) / at_once) - 1)
 
 
-def _packing(masks: list[int]) -> int:
-    """Most masks that are pairwise disjoint."""
-    if not masks:
-        return 0
-    first, rest = masks[0], masks[1:]
-    return max(_packing(rest), 1 + _packing([m for m in rest if not m & first]))
+def _packing(masks: Sequence[int], bits: int) -> int:
+    """Most masks of ``bits`` bits that are pairwise disjoint: free positions are taken or left out from below."""
+    by_lowest: dict[int, list[int]] = {}
+    for mask in masks:
+        by_lowest.setdefault(mask & -mask, []).append(mask)
+    memo: dict[int, int] = {}
+
+    def most(free: int) -> int:
+        limit = free.bit_count() // bits
+        if not limit:
+            return 0
+        if free not in memo:
+            lowest, best = free & -free, 0
+            for mask in by_lowest.get(lowest, ()):
+                if not mask & ~free:
+                    best = max(best, 1 + most(free & ~mask))
+                if best == limit:
+                    break
+            memo[free] = best if best == limit else max(best, most(free & ~lowest))
+        return memo[free]
+
+    return most(FULL)
 
 
 def _fields(

@@ -13,19 +13,25 @@ from functools import lru_cache
 from ladder.decode.assemble import Target, mask_program
 from ladder.decode.complete import families
 from ladder.decode.cost import CYCLES, cycles, deferral
-from ladder.decode.cover import place
-from ladder.decode.forms import search
+from ladder.decode.cover import is_worth, place
+from ladder.decode.form import Form
+from ladder.decode.forms import search, search_more
 from ladder.decode.geometry import REGISTERS
+from ladder.decode.holes import SHORT
 from ladder.decode.lanes import LANE_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.special import CVT_E4M3, special_programs
 from ladder.decode.store import shipped
 from ladder.decode.tables import WIDE_STRIDE, table_programs
 from ladder.decode.values import Element, ValueSet
+from ladder.decode.work import Work
 from ladder.errors import DecodeError
 
 #: features that change a program; all others of a device do not matter here
 FEATURES = frozenset({CVT_E4M3, WIDE_STRIDE})
+#: steps of all placements of one search (1 us each), for codes up to SHORT bits and for longer ones; a program whose search
+#: was cut short says so
+PLACE_WORK = (1_500_000, 4_000_000)
 
 
 def derive(
@@ -35,7 +41,8 @@ def derive(
 
     Every table of 1 to 8 bits decodes. Where no exact program exists, values are rounded to nearest even in the compute
     type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
-    for (seconds) and remembered for the process.
+    for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
+    it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
 
     Args:
         element: the declared type; its values decide, not its name.
@@ -76,10 +83,11 @@ def search_program(values: ValueSet, compute: str) -> DecodeProgram:
         LosslessError: no exact program exists, and a finite value rounds to infinity.
     """
     fmt = LANE_FORMATS[compute]
-    exact = _cheapest(Target(values, fmt))
+    work = Work(PLACE_WORK[values.bits > SHORT])
+    exact = _cheapest(Target(values, fmt), work)
     if exact is not None:
         return exact
-    rounded = _cheapest(Target(values.rounded(fmt), fmt, lossless=False))
+    rounded = _cheapest(Target(values.rounded(fmt), fmt, lossless=False), work)
     if rounded is None:
         raise DecodeError(f"no decode to {compute} was found", at=values.name)
     return rounded
@@ -90,21 +98,38 @@ def lookups(target: Target, features: frozenset[str]) -> tuple[DecodeProgram, ..
     return (*special_programs(target, features), *table_programs(target, features))
 
 
-def _cheapest(target: Target) -> DecodeProgram | None:
+def _cheapest(target: Target, work: Work) -> DecodeProgram | None:
     """The cheapest candidate; of equally cheap ones the first."""
     best = min(lookups(target, frozenset()), key=cycles, default=None)
-    for program in _masked(target, cycles(best) if best else float("inf")):
-        best = program
-    return best
+    complete = True
+    for stage in (_every_form, _more_forms):
+        below = cycles(best) if best else float("inf")
+        if not is_worth(target.bits, below):
+            break
+        forms, complete = stage(target)
+        for program in _masked(target, forms, below, work):
+            best = program
+    return replace(best, exhausted=complete and not work.cut) if best else None
 
 
-def _masked(target: Target, below: float) -> Iterator[DecodeProgram]:
+def _every_form(target: Target) -> tuple[list[Form], bool]:
+    """The first stage of the search for forms, which is never cut short."""
+    return search(target.values, target.fmt), True
+
+
+def _more_forms(target: Target) -> tuple[list[Form], bool]:
+    """The second stage, which looks at the holes that the first left out."""
+    return search_more(target.values, target.fmt)
+
+
+def _masked(target: Target, forms: list[Form], below: float, work: Work) -> Iterator[DecodeProgram]:
     """Programs of mask forms, each cheaper than ``below`` and than the one before."""
-    forms = search(target.values, target.fmt)
     for family in families(target.values, forms, target.fmt):
         first = family.forms[0]
         beside = deferral(first.deferred) + (REGISTERS * CYCLES["fma"] if first.fma else 0.0)
-        placed = place(family.forms, target.bits, below - beside)
+        part = work.half()
+        placed = place(family.forms, target.bits, below - beside, part)
+        work.settle(part)
         if placed is not None:
             below = placed.cost + beside
             yield mask_program(target, family.name, placed.fields)

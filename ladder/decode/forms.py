@@ -12,30 +12,42 @@ values of the normalised set reject nearly every candidate before the rest is lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 from math import comb
 
 import numpy as np
 import numpy.typing as npt
 
+from ladder.decode.exact import SIGN, Exact
 from ladder.decode.form import Form
+from ladder.decode.holes import (
+    FREE_HOLES,
+    LANE_WORK,
+    SHORT,
+    Ends,
+    candidates,
+    first_ends,
+    more_ends,
+)
 from ladder.decode.lanes import FloatArray, LaneFormat
-from ladder.decode.program import Affine
 from ladder.decode.values import ValueSet
+from ladder.decode.work import UNLIMITED, Work
 
 Index = npt.NDArray[np.int64]
 
-SIGN = 15
-#: holes (codes without a value) are searched at every place up to this many, beyond it at the ends only
-FREE_HOLES = 3
 #: candidates per chunk of the search, bounds its memory
 CHUNK = 1 << 19
 TOLERANCE = 1e-9
+#: relative error of a few operations in float64, with room
+ROUNDING = 2.0**-48
 #: constants kept for each set of positions, by each of two orders
 CONSTANTS = 8
+#: lanes that could be looked at while one match is weighed against the others
+THIN_WORK = 12
+#: forms that a stage may hand on where half the codes or more have no value: fewer constants are kept then, at least one
+MOST_FORMS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +108,6 @@ def grids(bits: int, fmt: LaneFormat) -> Iterator[Grid]:
             yield Grid(part, which, constant.reshape(-1), signed, fmt.table)
 
 
-def hole_ends(missing: int) -> list[tuple[int, int]]:
-    """How many of the missing values lie below the smallest and above the largest value; the others are holes inside."""
-    if missing <= FREE_HOLES:
-        return [(low, high) for low in range(missing + 1) for high in range(missing + 1 - low)]
-    half = missing // 2
-    return [(half, missing - half), (0, missing), (missing, 0), (missing - half, half)]
-
-
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A candidate whose lane values match the set in floating point: to be checked exactly.
@@ -114,36 +118,108 @@ class Hit:
 
     positions: tuple[int, ...]
     constant: int
-    ends: tuple[int, int]
+    ends: Ends
     mirrored: bool
 
 
 def search(values: ValueSet, fmt: LaneFormat) -> list[Form]:
     """Every form of a value set, without fma; per set of positions the few constants with the smallest beta.
 
-    Forms come with ``value = alpha*lane + beta``, alpha > 0, exact.
+    Forms come with ``value = alpha*lane + beta``, alpha > 0, exact. Where many codes have no value this is the first
+    stage only (:mod:`ladder.decode.holes`).
     """
-    if values.values[0] == values.values[-1]:
-        return []
-    v = np.array([float(x / values.largest) for x in values.values])  # so that nothing overflows
-    goal = (v - v[0]) / (v[-1] - v[0])
-    mirror = 1 - goal[::-1]
-    lopsided = not np.allclose(goal, mirror, rtol=0, atol=TOLERANCE)
-    unit = math.log2(values.largest.numerator) - math.log2(values.largest.denominator)
+    find = _Search.of(values, first_ends(values.missing))
     hits: dict[Hit, None] = {}
-    for grid in grids(values.bits, fmt):
-        for ends in hole_ends(values.missing):
-            found = _thin(grid, _matches(grid, goal, values.size, ends), v, unit)
-            hits.update((Hit(*hit, ends, mirrored=False), None) for hit in found)
-            if lopsided and not grid.signed:
-                found = _thin(grid, _matches(grid, mirror, values.size, ends), -v[::-1], unit)
-                hits.update((Hit(*hit, ends, mirrored=True), None) for hit in found)
-    forms = (exact_form(hit, values, fmt) for hit in hits)
+    for grid in grids(values.bits, fmt) if find else ():
+        for near in find.near(grid, Work(UNLIMITED)):
+            hits.update((hit, None) for hit in near.hits(grid, find.ways))
+    return _exact(hits, values, fmt)
+
+
+def search_more(values: ValueSet, fmt: LaneFormat) -> tuple[list[Form], bool]:
+    """Forms of the second stage, and whether no way to part the holes was left out for the work it would be.
+
+    With so many holes many sets of positions have forms without end, so the best of all ways are kept, not those of each.
+    """
+    find = _Search.of(values, more_ends(values.missing))
+    hits: dict[Hit, None] = {}
+    exhausted, limit = True, LANE_WORK[values.bits > SHORT]
+    for grid in grids(values.bits, fmt) if find else ():
+        work = Work(limit * len(grid.constant) // candidates(values.bits))
+        pool = _Near.pool(list(find.near(grid, work))).thin(grid, find.most)
+        hits.update((hit, None) for hit in pool.hits(grid, find.ways))
+        exhausted = exhausted and not work.cut
+    return _exact(hits, values, fmt), exhausted
+
+
+def _exact(hits: Iterable[Hit], values: ValueSet, fmt: LaneFormat) -> list[Form]:
+    """The hits that are forms in rational numbers."""
+    exact = Exact.of(values, fmt)
+    forms = (exact.form(h.positions, h.constant, h.ends, mirrored=h.mirrored) for h in hits)
     return [form for form in forms if form is not None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is looked for in every grid: ``values`` float64 in units of 2^``unit``, ascending, with the ``ways`` to part holes.
+
+    ``most`` constants are kept for each set of positions, way and order. With ``strict``, those whose deferred map no
+    accumulator can apply are dropped before: few values with many holes match nearly every lane.
+    """
+
+    size: int
+    values: FloatArray
+    unit: float
+    ways: Sequence[Ends]
+    most: int
+    strict: bool
+
+    @classmethod
+    def of(cls, values: ValueSet, ways: Sequence[Ends]) -> _Search | None:
+        """The search, or None where there is nothing to find: no way, or a single value."""
+        if not ways or values.values[0] == values.values[-1]:
+            return None
+        largest = values.largest  # so that nothing overflows
+        unit = math.log2(largest.numerator) - math.log2(largest.denominator)
+        scaled = np.array([float(x / largest) for x in values.values])
+        sets = comb(SIGN, values.bits) + comb(SIGN, values.bits - 1)
+        strict = values.missing > FREE_HOLES
+        few = strict and 2 * len(values.codes) <= values.size
+        most = max(1, min(CONSTANTS, MOST_FORMS // (2 * sets))) if few else CONSTANTS
+        return cls(values.size, scaled, unit, ways, most, strict)
+
+    def near(self, grid: Grid, work: Work) -> Iterator[_Near]:
+        """The best candidates of a grid for each way, also of the negated set where that is another."""
+        v = self.values
+        goal = (v - v[0]) / (v[-1] - v[0])
+        mirror = 1 - goal[::-1]
+        lopsided = not np.allclose(goal, mirror, rtol=0, atol=TOLERANCE)
+        for way, ends in enumerate(self.ways):
+            if not work.goes_on():
+                return
+            found = _matches(grid, goal, self.size, ends, work)
+            yield self._near(found, v, 2 * way).thin(grid, self.most)
+            if lopsided and not grid.signed:
+                found = _matches(grid, mirror, self.size, ends, work)
+                yield self._near(found, -v[::-1], 2 * way + 1).thin(grid, self.most)
+
+    def _near(self, found: tuple[Index, FloatArray, FloatArray], v: FloatArray, way: int) -> _Near:
+        """Matches with their deferred maps."""
+        pick, first, last = found
+        alpha = (v[-1] - v[0]) / (last - first)
+        moved = alpha * first
+        beta = v[0] - moved
+        if self.strict:
+            odd = 2 ** (self.unit % 1)  # a power of two changes no digit
+            error = ROUNDING * odd * (np.abs(v[0]) + np.abs(moved))
+            kept = _few_digits(alpha * odd, ROUNDING * odd * alpha) & _few_digits(beta * odd, error)
+            pick, alpha, beta = pick[kept], alpha[kept], beta[kept]
+        beta = np.where(np.abs(beta) <= TOLERANCE, 0.0, np.abs(beta))
+        return _Near(pick, np.abs(np.log2(alpha) + self.unit), beta, np.full(len(pick), way))
+
+
 def _matches(
-    grid: Grid, goal: FloatArray, size: int, ends: tuple[int, int]
+    grid: Grid, goal: FloatArray, size: int, ends: Ends, work: Work
 ) -> tuple[Index, FloatArray, FloatArray]:
     """Candidates whose normalised lane values equal ``goal`` (ascending, 0 to 1), their smallest and largest lane."""
     low, high = ends
@@ -151,10 +227,12 @@ def _matches(
     first, last = grid.all_lanes(low, size), grid.all_lanes(size - 1 - high, size)
     pick = np.flatnonzero((np.abs(first) < np.inf) & (np.abs(last) < np.inf) & (last > first))
     first, last = first[pick], last[pick]
+    work.spend(len(grid.constant))
     n = len(goal)
     for turn, k in enumerate(dict.fromkeys((1, n - 2, n // 2, *range(1, n - 1)))):
         if not 0 < k < n - 1 or not len(pick):
             continue
+        work.spend(len(pick) * (inside + 1))
         near = np.zeros(len(pick), bool)
         for hole in range(inside + 1):
             rank = low + k + hole
@@ -162,105 +240,74 @@ def _matches(
             with np.errstate(over="ignore", invalid="ignore"):
                 near |= np.abs((x - first) / (last - first) - goal[k]) <= TOLERANCE * goal[k]
         pick, first, last = pick[near], first[near], last[near]
+    work.spend(THIN_WORK * len(pick))
     return pick, first, last
 
 
-def _thin(
-    grid: Grid,
-    found: tuple[Index, FloatArray, FloatArray],
-    v: FloatArray,
-    unit: float,
-) -> list[tuple[tuple[int, ...], int]]:
-    """Per set of positions, the constants with the smallest beta and those with alpha nearest to 1.
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Candidates of one grid that match in floating point, as arrays of one length.
 
-    ``v`` is in units of 2^unit.
+    ``pick`` is the candidate, ``distance`` how far alpha is from 1 (in powers of two), ``beta`` its magnitude, ``way`` twice
+    the index of the way to part the holes, plus 1 where the lanes match the negated set.
     """
-    pick, first, last = found
-    alpha = (v[-1] - v[0]) / (last - first)
-    beta = v[0] - alpha * first
-    which = grid.which[pick]
-    beta = np.where(np.abs(beta) <= TOLERANCE, 0.0, np.abs(beta))
-    distance = np.abs(np.log2(alpha) + unit)
-    kept = np.zeros(len(pick), bool)
-    for keys in ((distance, beta, which), (beta, distance, which)):
-        order = np.lexsort(keys)
-        rank = np.arange(len(order)) - np.searchsorted(which[order], which[order])
-        kept[order[rank < CONSTANTS]] = True
-    best = pick[kept]
-    sign = (SIGN,) if grid.signed else ()
-    return [
-        ((*positions, *sign), constant)
-        for positions, constant in zip(
-            map(tuple, grid.positions[grid.which[best]].tolist()),
-            grid.constant[best].tolist(),
-            strict=True,
+
+    pick: Index
+    distance: FloatArray
+    beta: FloatArray
+    way: Index
+
+    @classmethod
+    def pool(cls, parts: Sequence[_Near]) -> _Near:
+        """All candidates of several."""
+        return cls(
+            np.concatenate([part.pick for part in parts]),
+            np.concatenate([part.distance for part in parts]),
+            np.concatenate([part.beta for part in parts]),
+            np.concatenate([part.way for part in parts]),
         )
-    ]
+
+    def only(self, kept: npt.NDArray[np.bool_]) -> _Near:
+        """Those for which ``kept`` holds."""
+        return _Near(self.pick[kept], self.distance[kept], self.beta[kept], self.way[kept])
+
+    def thin(self, grid: Grid, most: int) -> _Near:
+        """Per set of positions, ``most`` constants with alpha nearest to 1 and as many with the smallest beta."""
+        which = grid.which[self.pick]
+        keys = ((self.distance, self.beta), (self.beta, self.distance))
+        kept = np.zeros(len(self.pick), bool)
+        for first, second in keys:
+            some = np.flatnonzero(first <= _limit(first, which, len(grid.positions), most)[which])
+            order = some[np.lexsort((second[some], first[some], which[some]))]
+            rank = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+            kept[order[rank < most]] = True
+        return self.only(kept)
+
+    def hits(self, grid: Grid, ways: Sequence[Ends]) -> Iterator[Hit]:
+        """The candidates as values, to be checked exactly."""
+        sign = (SIGN,) if grid.signed else ()
+        positions = grid.positions[grid.which[self.pick]].tolist()
+        constants = grid.constant[self.pick].tolist()
+        for places, constant, way in zip(positions, constants, self.way.tolist(), strict=True):
+            yield Hit((*places, *sign), constant, ways[way // 2], mirrored=bool(way % 2))
 
 
-def exact_form(hit: Hit, values: ValueSet, fmt: LaneFormat) -> Form | None:
-    """The form of a hit, checked in rational numbers, or None where floating point was wrong."""
-    constant = hit.constant | (1 << SIGN if hit.mirrored else 0)
-    lanes = [float(fmt.table[constant | _put(hit.positions, s)]) for s in range(values.size)]
-    order = list(range(values.size))
-    if hit.positions[-1] == SIGN:
-        half = values.size // 2
-        order = order[: half - 1 : -1] + order[:half]
-    low, high = hit.ends
-    if hit.mirrored:
-        order.reverse()
-        low, high = high, low
-    ranked = order[low : values.size - high]
-    first, last = Fraction(lanes[ranked[0]]), Fraction(lanes[ranked[-1]])
-    alpha = (values.values[-1] - values.values[0]) / (last - first)
-    beta = values.values[0] - alpha * first
-    stored = _assign(values, [(s, alpha * Fraction(lanes[s]) + beta) for s in ranked])
-    if stored is None:
-        return None
-    carried = _carry(values, stored, lanes)
-    return Form(
-        hit.positions,
-        constant,
-        _complete(stored, values.size),
-        Affine(alpha, beta),
-        carried=carried,
-    )
+def _limit(key: FloatArray, which: Index, sets: int, most: int) -> FloatArray:
+    """``float64[sets]``: the ``most``-th smallest key of each set, infinity where it has fewer."""
+    if len(key) <= 2 * most * sets:  # sorting them all is as quick
+        return np.full(sets, np.inf)
+    out = np.full(sets, np.inf)
+    order = np.argsort(which, kind="stable")
+    ends = np.searchsorted(which[order], np.arange(sets + 1))
+    for i, (a, b) in enumerate(pairwise(ends.tolist())):
+        if b - a > most:
+            out[i] = np.partition(key[order[a:b]], most - 1)[most - 1]
+    return out
 
 
-def _assign(values: ValueSet, lanes: list[tuple[int, Fraction]]) -> dict[int, int] | None:
-    """``code -> stored bits`` of equal value, both lists ascending; None where some value finds no lane."""
-    stored: dict[int, int] = {}
-    at = 0
-    for code, value in zip(values.codes, values.values, strict=True):
-        while at < len(lanes) and lanes[at][1] < value:
-            at += 1
-        if at == len(lanes) or lanes[at][1] != value:
-            return None
-        stored[code] = lanes[at][0]
-        at += 1
-    return stored
-
-
-def _carry(values: ValueSet, stored: dict[int, int], lanes: list[float]) -> tuple[int, ...]:
-    """Give NaN and infinite codes lanes of their own kind where some are left, their own code first."""
-    free = [s for s in range(values.size) if s not in set(stored.values())]
-    carried = []
-    for code, value in values.special:
-        same = [s for s in free if lanes[s] == value or (np.isnan(lanes[s]) and np.isnan(value))]
-        if same:
-            s = code if code in same else same[0]
-            stored[code] = s
-            free.remove(s)
-            carried.append(code)
-    return tuple(carried)
-
-
-def _complete(stored: dict[int, int], size: int) -> tuple[int, ...]:
-    """A permutation: codes without a lane get the patterns that are left."""
-    taken = set(stored.values())
-    left = iter([s for s in range(size) if s not in taken])
-    return tuple(stored[c] if c in stored else next(left) for c in range(size))
-
-
-def _put(positions: tuple[int, ...], stored: int) -> int:
-    return sum(1 << p for i, p in enumerate(positions) if stored >> i & 1)
+def _few_digits(x: FloatArray, error: FloatArray) -> npt.NDArray[np.bool_]:
+    """Whether x has at most the 24 digits of a float32, whatever its exponent, within an error."""
+    digits, exponent = np.frexp(x)
+    digits *= 1 << 24
+    near: npt.NDArray[np.bool_] = np.abs(digits - np.rint(digits)) <= np.ldexp(error, 24 - exponent)
+    return near

@@ -133,6 +133,8 @@ class DecodeProgram:
         table: lookup table or None.
         undefined: codes that must not occur in weights (NaN codes that the form cannot carry, unused codes).
         lossless: whether every defined code decodes to exactly its declared value.
+        exhausted: whether the search looked at every candidate that could be cheaper; where False, its budget of counted
+            work ran out before, and a cheaper program may exist (this one is proven all the same).
     """
 
     element: str
@@ -150,6 +152,7 @@ class DecodeProgram:
     table: Table | None = None
     undefined: tuple[int, ...] = field(default=())
     lossless: bool = True
+    exhausted: bool = True
 
     def __str__(self) -> str:
         from ladder.decode.text import listing

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations, permutations, product
+from typing import Any
 
 from ladder.decode.form import Form, rotate
+from ladder.decode.work import Work
 
 RING = 16
 FULL = (1 << RING) - 1
@@ -20,6 +22,12 @@ EXHAUSTIVE = 4
 
 #: how many fields defer the i-th affine map
 Counts = tuple[int, ...]
+#: fields as a chain: ``(first, (second, (.., ())))``
+_Chain = tuple[Any, ...]
+#: the cheapest way for each outcome: (operations beyond one per field, fields)
+_Ways = dict[int, tuple[int, _Chain]]
+#: bits of a count of fields inside an outcome: a word has at most 16
+COUNT_BITS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,91 +58,135 @@ class _Place:
 
 
 class Ring:
-    """Covers words by ``forms``; ``labels[i] < kinds`` says which affine map form i defers.
+    """Covers words by ``forms``; ``labels[i] < kinds`` says which affine map form i defers."""
 
-    Covers with more than ``most`` different maps are left out.
-    """
-
-    def __init__(self, forms: Sequence[Form], labels: Sequence[int], most: int) -> None:
-        self.forms, self.labels, self.most = tuple(forms), tuple(labels), most
+    def __init__(self, forms: Sequence[Form], labels: Sequence[int]) -> None:
+        self.forms, self.labels = tuple(forms), tuple(labels)
+        self.masks = tuple(form.mask for form in self.forms)
         self.kinds = max(labels) + 1
         self.bits = len(self.forms[0].positions)
         self.fields = RING // self.bits
 
     def covers(
-        self, left: tuple[int, ...], rotations: int, *, split: bool
+        self,
+        left: tuple[int, ...],
+        rotations: int,
+        allowed: frozenset[int],
+        work: Work,
+        *,
+        split: bool,
     ) -> dict[Counts, WordCover]:
         """The cheapest cover for each outcome of deferred maps, with exactly so many rotations beside the word itself.
 
         Args:
             left: lane bits that fields shared with other words take from this word, one mask per field.
             rotations: number of distinct rotations.
+            allowed: sets of maps, as bits, that a word may defer together; with a set its subsets.
+            work: counts places tried; once it is used up, further sets of rotations are left out.
             split: whether a field may gather its bits after two different rotations.
         """
         found: dict[Counts, WordCover] = {}
         for chosen in rotation_sets(rotations, self.bits):
-            places = self._places((0, *chosen), split)
+            if not work.goes_on():
+                return found
+            places = self._places((0, *chosen), allowed, split)
+            work.spend(len(places))
             for turns in product((0, *chosen), repeat=len(left)):
                 free = FULL
                 for mask, turn in zip(left, turns, strict=True):
                     free &= ~rotate(mask, -turn, RING)
                 if free.bit_count() != self.fields * self.bits:
                     continue
-                for counts, (extra, choices) in self._fill(free, self.fields, places, {}).items():
+                if not work.goes_on():
+                    return found
+                fill = _Fill(places, self.kinds, allowed, work)
+                for counts, (extra, choices) in fill.ways(free, self.fields).items():
                     if counts not in found or extra + rotations < found[counts].extra:
                         found[counts] = WordCover(extra + rotations, choices, turns)
         return found
 
-    def _places(self, sources: tuple[int, ...], split: bool) -> dict[int, list[_Place]]:
+    def _places(
+        self, sources: tuple[int, ...], allowed: frozenset[int], split: bool
+    ) -> dict[int, list[_Place]]:
         """Places by their lowest ring position."""
         best: dict[tuple[int, int], _Place] = {}
-
-        def offer(taken: int, choice: Choice, extra: int) -> None:
-            label = self.labels[choice.form]
-            old = best.get((taken, label))
-            if old is None or extra < old.extra:
-                best[taken, label] = _Place(taken, choice, extra, label)
-
-        for i, form in enumerate(self.forms):
-            for r in sources if form.mask not in BYTES else sorted({*sources, 8}):
-                offer(rotate(form.mask, -r, RING), Choice(i, ((r, form.mask),)), 0)
-            for low, high in halves(form.mask) if split else ():
-                for r1, r2 in combinations(sources, 2):
-                    for a, b in ((r1, r2), (r2, r1)):
-                        x, y = rotate(low, -a, RING), rotate(high, -b, RING)
-                        if not x & y:
-                            offer(x | y, Choice(i, ((a, low), (b, high))), 1)
+        for place in self._offers(sources, allowed, split):
+            key = place.taken, place.label
+            if key not in best or place.extra < best[key].extra:
+                best[key] = place
         by_lowest: dict[int, list[_Place]] = {}
         for place in best.values():
             by_lowest.setdefault(place.taken & -place.taken, []).append(place)
         return by_lowest
 
-    def _fill(
-        self,
-        free: int,
-        fields: int,
-        places: dict[int, list[_Place]],
-        memo: dict[int, dict[Counts, tuple[int, tuple[Choice, ...]]]],
-    ) -> dict[Counts, tuple[int, tuple[Choice, ...]]]:
-        """Ways to take every free position with so many fields, the cheapest for each outcome."""
-        if fields == 0:
-            return {(0,) * self.kinds: (0, ())} if free == 0 else {}
-        if free in memo:
-            return memo[free]
-        out: dict[Counts, tuple[int, tuple[Choice, ...]]] = {}
-        for place in places.get(free & -free, ()):
-            if place.taken & ~free:
+    def _offers(
+        self, sources: tuple[int, ...], allowed: frozenset[int], split: bool
+    ) -> Iterator[_Place]:
+        """Every form after every rotation, and where ``split`` its bits after two."""
+        for i, (mask, label) in enumerate(zip(self.masks, self.labels, strict=True)):
+            if 1 << label not in allowed:
                 continue
-            for counts, (extra, tail) in self._fill(
-                free & ~place.taken, fields - 1, places, memo
-            ).items():
-                key = (*counts[: place.label], counts[place.label] + 1, *counts[place.label + 1 :])
-                if sum(map(bool, key)) > self.most:
-                    continue
-                if key not in out or extra + place.extra < out[key][0]:
-                    out[key] = extra + place.extra, (place.choice, *tail)
-        memo[free] = out
+            for r in sources if mask not in BYTES else sorted({*sources, 8}):
+                yield _Place(rotate(mask, -r, RING), Choice(i, ((r, mask),)), 0, label)
+            for low, high in halves(mask) if split else ():
+                for a, b in permutations(sources, 2):
+                    x, y = rotate(low, -a, RING), rotate(high, -b, RING)
+                    if not x & y:
+                        yield _Place(x | y, Choice(i, ((a, low), (b, high))), 1, label)
+
+
+class _Fill:
+    """Takes free positions by places, for one set of rotations.
+
+    An outcome is one integer: below, which maps are deferred, a bit each; above, how many fields defer each.
+    """
+
+    def __init__(
+        self, places: dict[int, list[_Place]], kinds: int, allowed: frozenset[int], work: Work
+    ) -> None:
+        self.places, self.kinds, self.allowed, self.work = places, kinds, allowed, work
+        self.support = (1 << kinds) - 1
+        #: with a single map the first way without an operation beyond is as good as any
+        self.single = len(allowed - {0}) == 1
+        self.memo: dict[int, _Ways] = {}
+
+    def ways(self, free: int, fields: int) -> dict[Counts, tuple[int, tuple[Choice, ...]]]:
+        """Ways to take every free position with so many fields, the cheapest for each outcome."""
+        out: dict[Counts, tuple[int, tuple[Choice, ...]]] = {}
+        for key, (extra, chain) in self._ways(free, fields).items():
+            choices = []
+            while chain:
+                choice, chain = chain
+                choices.append(choice)
+            counts = (key >> self.kinds + COUNT_BITS * i for i in range(self.kinds))
+            out[tuple(n & ((1 << COUNT_BITS) - 1) for n in counts)] = extra, tuple(choices)
         return out
+
+    def _ways(self, free: int, fields: int) -> _Ways:
+        if fields == 0:
+            return {} if free else {0: (0, ())}
+        if free in self.memo:
+            return self.memo[free]
+        out: _Ways = {}
+        for place in self.places.get(free & -free, ()):
+            if not place.taken & ~free:
+                self._take(place, self._ways(free & ~place.taken, fields - 1), out)
+                if self.single and (0 in (extra for extra, _ in out.values())):
+                    break
+        self.memo[free] = out
+        return out
+
+    def _take(self, place: _Place, tails: _Ways, out: _Ways) -> None:
+        """Put a place before the ways to take the rest."""
+        self.work.spend(1 + len(tails))
+        one, kind = 1 << self.kinds + COUNT_BITS * place.label, 1 << place.label
+        more, choice = place.extra, place.choice
+        for counts, (extra, tail) in tails.items():
+            key = counts + one | kind
+            if key & self.support not in self.allowed:
+                continue
+            if key not in out or extra + more < out[key][0]:
+                out[key] = extra + more, (choice, tail)
 
 
 #: lane masks that one prmt moves

@@ -15,7 +15,9 @@ from ladder.errors import DecodeError
 #: raised whenever the form below changes its meaning
 FORMAT = "ladder.decode/1"
 
-_FIELDS = frozenset(DecodeProgram.__dataclass_fields__)
+#: written only where it is not the default, so that programs of before it are read and written alike
+_OPTIONAL = frozenset({"exhausted"})
+_FIELDS = frozenset(DecodeProgram.__dataclass_fields__) - _OPTIONAL
 
 
 def dump(program: DecodeProgram) -> dict[str, Any]:
@@ -41,6 +43,7 @@ def dump(program: DecodeProgram) -> dict[str, Any]:
         "table": [program.table.stride, *program.table.entries] if program.table else None,
         "undefined": program.undefined,
         "lossless": program.lossless,
+        **({} if program.exhausted else {"exhausted": False}),
     }
 
 
@@ -55,8 +58,8 @@ def load(data: Any) -> DecodeProgram:
         raise DecodeError(
             f"no decode program of format {FORMAT}, but {found!r}", hint="write the data anew"
         )
-    if set(data) - {"format"} != _FIELDS:
-        wrong = sorted(_FIELDS ^ (set(data) - {"format"}))
+    if set(data) - {"format"} - _OPTIONAL != _FIELDS:
+        wrong = sorted(_FIELDS ^ (set(data) - {"format"} - _OPTIONAL))
         raise DecodeError(f"fields {wrong} are missing or unknown", at=data.get("element", ""))
     try:
         return _read(data)
@@ -86,6 +89,7 @@ def _read(data: dict[str, Any]) -> DecodeProgram:
         table=Table(tuple(data["table"][1:]), int(data["table"][0])) if data["table"] else None,
         undefined=tuple(data["undefined"]),
         lossless=bool(data["lossless"]),
+        exhausted=bool(data.get("exhausted", True)),
     )
 
 

@@ -93,6 +93,8 @@ def _notes(program: DecodeProgram) -> list[str]:
         lines.append(f"  table: {size} of shared memory")
     if program.undefined:
         lines.append(f"  codes that must not occur: {', '.join(map(str, program.undefined))}")
+    if not program.exhausted:
+        lines.append("  the search ended at its budget: a cheaper program may exist")
     lines.append(f"  {'exact' if program.lossless else 'values are rounded to ' + program.compute}")
     return lines
 

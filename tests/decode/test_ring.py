@@ -7,6 +7,7 @@ import pytest
 from ladder.decode.form import Form, mask_of, rotate
 from ladder.decode.program import Affine
 from ladder.decode.ring import FULL, RING, Ring, halves, rotation_sets
+from ladder.decode.work import UNLIMITED, Work
 
 
 def form(*positions):
@@ -15,6 +16,11 @@ def form(*positions):
 
 FIELDS4 = [form(p, p + 1, p + 2, p + 3) for p in range(0, 7, 2)]
 SPLICE = [form(9, 10, 11, 15)]
+
+
+def every(kinds):
+    """All sets of maps, as bits."""
+    return frozenset(range(1 << kinds))
 
 
 def taken(ring, cover, left):
@@ -54,8 +60,8 @@ def extra(ring, cover):
     ],
 )
 def test_covers_take_every_bit_once(forms, left, rotations, split):
-    ring = Ring(forms, list(range(len(forms))), 4)
-    covers = ring.covers(left, rotations, split=split)
+    ring = Ring(forms, list(range(len(forms))))
+    covers = ring.covers(left, rotations, every(len(forms)), Work(UNLIMITED), split=split)
     assert covers
     for counts, cover in covers.items():
         assert taken(ring, cover, left) == list(range(RING))
@@ -67,10 +73,32 @@ def test_no_cover_with_fewer_rotations_is_missed():
     """Brute force: every choice of four places for the exponent splice of fp4, each after one rotation."""
     places = [rotate(SPLICE[0].mask, -r, RING) for r in range(RING)]
     assert not any(sum(four) == FULL and len(set(four)) == 4 for four in combinations(places, 4))
-    ring = Ring(SPLICE, [0], 4)
-    assert not any(ring.covers((), n, split=False) for n in range(4))
-    cheapest = min(c.extra for n in range(5) for c in ring.covers((), n, split=True).values())
+    ring, work = Ring(SPLICE, [0]), Work(UNLIMITED)
+    assert not any(ring.covers((), n, every(1), work, split=False) for n in range(4))
+    found = [ring.covers((), n, every(1), work, split=True) for n in range(5)]
+    cheapest = min(c.extra for covers in found for c in covers.values())
     assert cheapest == 6  # ten operations for four registers
+
+
+def test_only_allowed_sets_of_maps_are_deferred():
+    forms, work = [form(p, p + 1) for p in range(4)], Work(UNLIMITED)
+    ring = Ring(forms, [0, 1, 2, 3])
+    free = ring.covers((), 3, every(4), work, split=False)
+    pairs = frozenset(s for s in range(16) if s.bit_count() <= 2 and s not in (0b0011, 0b1100))
+    found = ring.covers((), 3, pairs, work, split=False)
+    fits = {c: w.extra for c, w in free.items() if sum(1 << i for i in range(4) if c[i]) in pairs}
+    assert 0 < len(found) < len(free)
+    assert {c: w.extra for c, w in found.items()} == fits
+
+
+def test_covers_end_with_the_work():
+    forms = [form(p, p + 1) for p in range(8)]
+    ring, full, little = Ring(forms, [0] * 8), Work(UNLIMITED), Work(20)
+    assert ring.covers((), 0, every(1), full, split=False) == {}
+    assert ring.covers((), 1, every(1), full, split=False)
+    assert not full.cut
+    assert ring.covers((), 1, every(1), little, split=False) == {}
+    assert little.cut
 
 
 def test_masks_are_halved_in_every_way_once():

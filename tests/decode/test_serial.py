@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,13 @@ def test_programs_come_back_from_json(catalog, name):
     again = load(json.loads(text))
     assert again == program
     assert hash(again) == hash(program)
+
+
+def test_only_a_search_cut_short_is_written_down(catalog):
+    program = derive(catalog["nf4"], "float16")
+    cut = replace(program, exhausted=False)
+    assert "exhausted" not in dump(program)
+    assert load(json.loads(json.dumps(dump(cut)))) == cut
 
 
 @pytest.fixture
