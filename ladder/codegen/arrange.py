@@ -93,6 +93,7 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     pipeline = PipelineEmitter(kernel, plan.load_ring, ring_base, barriers)
     decode = DecodeEmitter(kernel, table_base=0)
     pipeline.make_barriers()
+    pipeline.clear()
     decode.fill_table()
     e.sync_cta()
     with e.when(kernel.loads):

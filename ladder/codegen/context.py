@@ -88,6 +88,9 @@ class Kernel:
         e.annotate("tirx.launch_bounds_min_blocks_per_sm", 1)
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
+        self.rank: Any = 0
+        self.block_n: Any = 0
+        self.block_m: Any = 0
         self.thread = self._coordinates(plan.threads)
         self.lane = e.bind(self.thread % 32, "lane")
         warp = e.bind(self.thread // 32, "warp")
@@ -179,7 +182,6 @@ class Kernel:
     def _coordinates(self, threads: int) -> Any:
         split = self.plan.split
         if self.plan.persistent:
-            self.rank, self.block_n, self.block_m = 0, 0, 0
             self.cta = T.cta_id([self.plan.persistent_ctas])
             if split > 1:
                 self.rank = T.cta_id_in_cluster([split])
@@ -191,8 +193,6 @@ class Kernel:
             tokens = self.plan.tiling.tokens
             extents.append((self.arg["m"] + (tokens - 1)) // tokens)
         ids = T.cta_id(extents)
-        self.rank: Any = 0
-        self.block_m: Any = 0
         block: Any = ids
         if self.token_tiled:
             block, self.block_m = ids

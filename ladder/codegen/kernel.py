@@ -25,6 +25,15 @@ SCALAR_DTYPES = ("int32", "int64")
 #: launch attributes that a kernel may ask for; "pdl" is programmatic dependent launch
 ATTRIBUTES = ("pdl",)
 
+#: rows of a box come in tiles of this many: tokens that one product column tile has
+BOX_TILE = 8
+
+
+def box_rows(most: int, m: int) -> int:
+    """Rows that a box of at most ``most`` rows brings of an array of ``m``: whole tiles of 8, at least one."""
+    return min(most, max(1, -(-m // BOX_TILE)) * BOX_TILE)
+
+
 Kind = Literal["buffer", "scalar", "tensor map"]
 
 _ROLES: dict[str, tuple[str, ...]] = {

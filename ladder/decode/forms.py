@@ -130,7 +130,9 @@ def search(values: ValueSet, fmt: LaneFormat) -> list[Form]:
     """
     find = _Search.of(values, first_ends(values.missing))
     hits: dict[Hit, None] = {}
-    for grid in grids(values.bits, fmt) if find else ():
+    if find is None:
+        return []
+    for grid in grids(values.bits, fmt):
         for near in find.near(grid, Work(UNLIMITED)):
             hits.update((hit, None) for hit in near.hits(grid, find.ways))
     return _exact(hits, values, fmt)
@@ -144,7 +146,9 @@ def search_more(values: ValueSet, fmt: LaneFormat) -> tuple[list[Form], bool]:
     find = _Search.of(values, more_ends(values.missing))
     hits: dict[Hit, None] = {}
     exhausted, limit = True, LANE_WORK[values.bits > SHORT]
-    for grid in grids(values.bits, fmt) if find else ():
+    if find is None:
+        return [], True
+    for grid in grids(values.bits, fmt):
         work = Work(limit * len(grid.constant) // candidates(values.bits))
         pool = _Near.pool(list(find.near(grid, work))).thin(grid, find.most)
         hits.update((hit, None) for hit in pool.hits(grid, find.ways))

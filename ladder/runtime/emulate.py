@@ -10,6 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
+from ladder.codegen.kernel import box_rows
 from ladder.errors import EmulationError
 from ladder.runtime.arguments import VECTOR_ELEMENTS, Call, Variant, check_call
 from ladder.runtime.arrays import as_numpy, view
@@ -80,7 +81,8 @@ def _tensor_map(call: Call, x: NDArray[Any], box: tuple[int, ...]) -> Any:
     rows, columns = box
     k = call.x.shape[-1]
     stride = call.values["x_stride_m"] if call.m > 1 else k
-    return TensorMap(x, (k, call.m), (stride * x.itemsize,), (columns, rows), "128B")
+    extents = (columns, box_rows(rows, call.m))
+    return TensorMap(x, (k, call.m), (stride * x.itemsize,), extents, "128B")
 
 
 def _flat(call: Call) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from ladder.codegen.kernel import box_rows
 from ladder.codegen.toolchain import Cubin, compile_cuda
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.argument_block import ArgumentLayout, Arguments
@@ -124,9 +125,9 @@ class Launcher:
         columns = call.x.shape[-1]
         stride = values["x_stride_m"] if call.m > 1 else columns
         size = ELEMENT_BYTES
-        made = self.driver.tensor_map(
-            call.x.pointer, (call.m, columns), stride * size, parameter.box
-        )
+        most, width = parameter.box
+        box = (box_rows(most, call.m), width)
+        made = self.driver.tensor_map(call.x.pointer, (call.m, columns), stride * size, box)
         return layout.fill(values, made)
 
     def prepared(self, index: int, ordinal: int, m: int) -> Prepared:
