@@ -1,6 +1,6 @@
-"""Time every case of the grid on this machine's GPU, beside cuBLAS and humming-kernels, and check every output.
+"""Time every case of some suites on this machine's GPU, beside cuBLAS and humming-kernels, and check every output.
 
-    python -m benchmarks.bench --artifacts build/bench      # writes benchmarks/results/h200-DATE-COMMIT.json
+    python -m benchmarks.bench --suite decode --artifacts build/bench   # writes benchmarks/results/h200-decode-DATE-COMMIT.json
 
 Needs torch; TVM only without ``--artifacts``. How each number is made: docs/measuring.md. A row that fails is recorded
 with its reason and the run goes on; the exit code is 1 if a row failed or its error is above the bar that
@@ -23,14 +23,26 @@ import typer
 from rich.console import Console
 
 from benchmarks import rows, store
-from benchmarks.build import Only, Quick, build_all
-from benchmarks.grid import DEVICE, Case, Filter, chosen, parse_filter, select
+from benchmarks.build import build_all
+from benchmarks.grid import (
+    DEVICE,
+    Case,
+    Filter,
+    Only,
+    Quick,
+    Suite,
+    asked,
+    parse_filter,
+    select,
+)
 from benchmarks.report import summary
 
 if TYPE_CHECKING:
     from benchmarks.measure import Bench
 
 RESULTS = Path("benchmarks/results")
+#: what a run can do without
+PARTS = ("humming", "host")
 
 #: one group: cases that share a packed weight
 Group = list[Case]
@@ -77,7 +89,7 @@ class Run:
 
 def groups(cases: Sequence[Case]) -> Iterator[Group]:
     """Neighbours that share a packed weight."""
-    for _, group in itertools.groupby(cases, lambda c: (c.n, c.k, c.weight, c.activation)):
+    for _, group in itertools.groupby(cases, lambda case: case.packed):
         yield list(group)
 
 
@@ -86,21 +98,21 @@ def run_all(
 ) -> None:
     """Measure all cases, group by group; those that the time does not suffice for are recorded as such."""
     for group in groups(cases):
-        ready = [case for case in group if "registers" in index.kernels.get(case.name, {})]
-        missing = [case for case in group if case not in ready]
-        for case in missing:
-            run.fail([case], index.kernels.get(case.name, {}).get("failure", "not built"))
+        ready = [case for case in group if index.built(case.name)]
+        for case in group:
+            if not index.built(case.name):
+                run.fail([case], index.failure(case.name))
         if time.monotonic() > until:
             run.fail(ready, "not run: the time given by --seconds was used up")
         elif bench.broken:
             run.fail(ready, f"not run: the device failed in {bench.broken}")
         elif ready:
-            measure_group(run, bench, ready, index)
+            measure_group(run, bench, ready)
         run.write()
 
 
-def measure_group(run: Run, bench: Bench, group: Group, index: store.Index) -> None:
-    """Measure the cases of one packed weight, the launches of one M together."""
+def measure_group(run: Run, bench: Bench, group: Group) -> None:
+    """Measure the cases of one packed weight, those of one M together."""
     try:
         weights = bench.weights(group)
     except Exception as error:  # noqa: BLE001 - recorded; the run goes on with other weights
@@ -110,7 +122,7 @@ def measure_group(run: Run, bench: Bench, group: Group, index: store.Index) -> N
     for _, same in itertools.groupby(group, lambda case: case.m):
         together = list(same)
         try:
-            for case, measured in bench.measure(weights, together, index).items():
+            for case, measured in bench.measure(weights, together).items():
                 run.add(case, rows.row(run.machine, case, measured))
         except Exception as error:  # noqa: BLE001 - recorded; the run goes on with other rows
             run.fail(together, f"{type(error).__name__}: {error}")
@@ -129,10 +141,11 @@ def driver_version() -> str:
         return f"CUDA {cuda_version()}"
 
 
-def file_name(machine: rows.Machine) -> str:
-    """``h200-2026-11-29-0c1793e83b21.json``."""
+def file_name(machine: rows.Machine, suites: Sequence[str]) -> str:
+    """``h200-decode-prefill-2026-11-29-0c1793e83b21.json``."""
     device = machine.device.split()[-1].lower()
-    return f"{device}-{machine.date[:10]}-{machine.commit.rstrip('+')}.json"
+    names = "-".join(dict.fromkeys(suites))
+    return f"{device}-{names}-{machine.date[:10]}-{machine.commit.rstrip('+')}.json"
 
 
 def open_index(artifacts: Path | None, cases: Sequence[Case], console: Console) -> tuple[Path, Any]:
@@ -155,25 +168,30 @@ def main(
     artifacts: Annotated[
         Path | None, typer.Option("--artifacts", help="what benchmarks.build wrote; else build now")
     ] = None,
-    only: Only = [],  # noqa: B006 - typer reads the default, nothing writes to it
+    suites: Suite = ["base"],  # noqa: B006 - typer reads the default, nothing writes to it
+    only: Only = [],  # noqa: B006
     humming: Annotated[
         list[str], typer.Option("--humming", help="time humming for these alone, like --only")
     ] = [],  # noqa: B006
     seconds: Annotated[float, typer.Option("--seconds", help="start no weight after this")] = 540.0,
+    without: Annotated[
+        list[str], typer.Option("--without", help=f"leave out: {' or '.join(PARTS)}")
+    ] = [],  # noqa: B006
     *,
     quick: Quick = False,
-    no_humming: Annotated[bool, typer.Option("--no-humming", help="leave the peer out")] = False,
-    no_host: Annotated[bool, typer.Option("--no-host", help="leave host times out")] = False,
 ) -> None:
-    """Time the grid, write the rows and a summary beside them."""
+    """Time the suites, write the rows and a summary beside them."""
     until = time.monotonic() + seconds
     console = Console(stderr=True)
-    cases = chosen(only, quick=quick)
+    for part in without:
+        if part not in PARTS:
+            raise typer.BadParameter(f"{part!r} is none of {', '.join(PARTS)}")
+    cases = asked(only, quick=quick, suites=suites)
     wanted: Filter = parse_filter(humming)
     folder, index = open_index(artifacts, cases, console)
     from benchmarks.measure import Bench
 
-    bench = Bench(folder, console)
+    bench = Bench(folder, index, console)
     machine = rows.Machine(
         bench.device_name,
         driver_version(),
@@ -182,12 +200,12 @@ def main(
         store.command(),
         rows.Machine.now(),
     )
-    out = out or RESULTS / file_name(machine)
+    out = out or RESULTS / file_name(machine, suites)
     run = Run(machine, cases, out, console)
-    built = [case for case in cases if "registers" in index.kernels.get(case.name, {})]
-    if not no_host and built:
+    built = [case for case in cases if index.built(case.name)]
+    if "host" not in without and built:
         bench.host_times(built[0], machine, out.with_name("host.json"))
-    if not no_humming:
+    if "humming" not in without:
         bench.add_humming(select(built, wanted))
     run_all(run, bench, cases, index, until)
     text = summary(run.found)

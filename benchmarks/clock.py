@@ -16,6 +16,10 @@ import torch
 
 #: launches of one graph, at least
 LAUNCHES = 32
+#: microseconds that one replay keeps the GPU busy, about: with more, power draw pulls the clock down within the replay
+BUSY_US = 6000.0
+#: operations a microsecond, about, of a product that is bound by the tensor cores
+OPERATIONS_PER_US = 7e8
 #: cycles that the GPU spins while the host queues a replay: about 0.1 ms
 SPIN_CYCLES = 200_000
 REPEATS = 7
@@ -34,6 +38,12 @@ class Graph:
     graph: Any
     launches: int
     calls: tuple[Call, ...]
+
+
+def launches_for(m: int, n: int, k: int) -> int:
+    """Launches of one graph of a matmul, at least: fewer where a launch is long."""
+    us = 2 * m * n * k / OPERATIONS_PER_US
+    return max(1, min(LAUNCHES, math.ceil(BUSY_US / us)))
 
 
 def capture(calls: Sequence[Call], least: int = LAUNCHES) -> Graph:

@@ -14,10 +14,22 @@ import torch
 from rich.console import Console
 
 from benchmarks import clock, host, store
-from benchmarks.grid import Case, describe
+from benchmarks.floor import Floor
+from benchmarks.grid import Case, describe, plan_for
 from benchmarks.operands import Tensor, Weight, activations, relative_error, rotated
-from benchmarks.peers import HUMMING, Cublas, Humming, Layer, layer_key, rotated_parts
+from benchmarks.peers import (
+    HUMMING,
+    Cublas,
+    Humming,
+    Layer,
+    WrongNumbersError,
+    layer_key,
+    rotated_parts,
+)
 from benchmarks.rows import Machine, Measured
+from benchmarks.weights import weight_bytes
+from ladder.errors import LaunchError
+from ladder.scheduler import estimate
 
 if TYPE_CHECKING:
     from ladder.runtime.kernel import Bound, Kernel
@@ -44,15 +56,17 @@ class Weights:
 class Bench:
     """One run on one GPU; keeps the peers of the current shape."""
 
-    def __init__(self, folder: Path, console: Console) -> None:
+    def __init__(self, folder: Path, index: store.Index, console: Console) -> None:
         torch.cuda.init()
         torch.manual_seed(SEED)
         self._folder = folder
+        self._index = index
         self._console = console
         self._cublas: tuple[tuple[int, int], Cublas] | None = None
         self._humming: Humming | None = None
         self._with_humming: frozenset[Case] = frozenset()
         self._kernels: dict[str, Kernel] = {}
+        self._floor = Floor(folder, DEVICE)
         #: the case in which the device stopped working, or empty
         self.broken = ""
 
@@ -122,9 +136,9 @@ class Bench:
 
     def kernel(self, case: Case) -> Kernel:
         """The kernel of a case, loaded once."""
-        if case.name not in self._kernels:
-            self._kernels[case.name] = store.load(self._folder, case.name)
-        return self._kernels[case.name]
+        if case.artifact not in self._kernels:
+            self._kernels[case.artifact] = store.load(self._folder, case.artifact)
+        return self._kernels[case.artifact]
 
     def weights(self, group: Sequence[Case]) -> Weights:
         """Make, pack and copy the weight that a group of cases shares."""
@@ -139,29 +153,42 @@ class Bench:
         parts = [] if layer is None else rotated_parts(layer)
         return Weights(weight.values(), rotated(packed), layer, parts)
 
-    def measure(
-        self, weights: Weights, cases: Sequence[Case], index: store.Index
-    ) -> dict[Case, Measured]:
-        """Check and time cases that differ in their launch alone."""
+    def measure(self, weights: Weights, cases: Sequence[Case]) -> dict[Case, Measured]:
+        """Check and time cases of one M: their launches, and kernels for this M and for any."""
         first = cases[0]
         x = activations(first.m, first.k, first.activation, DEVICE)
         exact = x.double() @ weights.exact.t()
         graphs: dict[str, clock.Graph] = {}
         errors: dict[str, float] = {}
         for case in cases:
-            graphs[case.launch], errors[case.launch] = self._product(case, weights, x, exact)
+            if case.name not in graphs:  # suites may share a case
+                graphs[case.name], errors[case.name] = self._product(case, weights, x, exact)
         peers = {**self._cublas_graphs(first), **self._humming_graph(weights, first)}
+        read_us = self._read_us(first)
         times = clock.interleaved({**graphs, **peers}, first.m)
-        return {
-            case: Measured(
-                us=times[case.launch],
-                error=errors[case.launch],
+        found = {}
+        for case in cases:
+            plan = plan_for(self.kernel(case).plan, case.m)
+            cost = estimate(plan, case.m)
+            found[case] = Measured(
+                us=times[case.name],
+                error=errors[case.name],
                 peers={name: times[name] for name in peers},
-                plan=describe(self.kernel(case).plan),
-                registers=index.kernels[case.name]["registers"],
+                plan=describe(plan),
+                registers=self._index.kernels[case.name]["registers"],
+                read_us=read_us,
+                predicted_us=cost.us,
+                ceilings={bound.name: bound.us for bound in cost.bounds},
             )
-            for case in cases
-        }
+        return found
+
+    def _read_us(self, case: Case) -> float | None:
+        """The floor of a case's weight; a reader that fails is reported, and the row measured without it."""
+        try:
+            return self._floor.us(weight_bytes(case.type, case.n, case.k))
+        except (WrongNumbersError, LaunchError) as error:
+            self.report(f"floor of {case.name}: {error}")
+            return None
 
     def _product(
         self, case: Case, weights: Weights, x: Tensor, exact: Tensor
@@ -172,7 +199,7 @@ class Bench:
         calls: list[Bound] = [kernel.bind(x, packed, out=y) for packed in weights.copies]
         calls[0]()
         errors = [_checked_error(y, exact)]
-        graph = clock.capture(calls)
+        graph = clock.capture(calls, clock.launches_for(case.m, case.n, case.k))
         y.fill_(math.nan)
         graph.graph.replay()
         errors.append(_checked_error(y, exact))

@@ -25,24 +25,56 @@ ROTATED_BYTES = 300 * 10**6
 CHUNK_CODES = 1 << 25
 
 
+#: second-level scale of types that have one: a power of two keeps the reference exact
+GLOBAL_SCALE = 1 / 64
+#: root mean square of an element's values up to which scales of about 1/64 keep float16 outputs far from overflow
+MODEST = 256.0
+
+
 def _float16_scales(shape: tuple[int, int], device: str) -> Tensor:
     return ((torch.rand(shape, device=device) + 0.5) / 64).to(torch.float16)
+
+
+def _float16_values(scales: Tensor) -> Tensor:
+    return scales.double()
 
 
 def _e8m0_scales(shape: tuple[int, int], device: str) -> Tensor:
     return torch.randint(118, 123, shape, device=device, dtype=torch.uint8)
 
 
+def _e8m0_values(raw: Tensor) -> Tensor:
+    return torch.exp2(raw.double() - 127)
+
+
+def _e4m3_scales(shape: tuple[int, int], device: str) -> Tensor:
+    # raw bits of 0.5 to 3.75: s eeee mmm, exponents of bias 7
+    return torch.randint(0x30, 0x48, shape, device=device, dtype=torch.uint8)
+
+
+def _e4m3_values(raw: Tensor) -> Tensor:
+    # normal numbers of OCP FP8 E4M3
+    bits = raw.to(torch.int32)
+    return torch.exp2((bits >> 3).double() - 7) * (1 + (bits & 7).double() / 8)
+
+
 #: scale type -> (random scales, as numbers or raw bits; their values in float64)
 SCALES: dict[str, tuple[Callable[[tuple[int, int], str], Tensor], Callable[[Tensor], Tensor]]] = {
-    "float16": (_float16_scales, lambda scales: scales.double()),
-    "e8m0": (_e8m0_scales, lambda raw: torch.exp2(raw.double() - 127)),
+    "float16": (_float16_scales, _float16_values),
+    "e8m0": (_e8m0_scales, _e8m0_values),
+    "fp8_e4m3fn": (_e4m3_scales, _e4m3_values),
 }
+
+
+def shrink(values: Any) -> float:
+    """Power of two by which float16 scales of an element with these finite values are made smaller."""
+    size = float(np.sqrt(np.mean(np.square(values))))
+    return float(2.0 ** -max(0, math.ceil(math.log2(size / MODEST))))
 
 
 @dataclass(frozen=True)
 class Weight:
-    """Random quantised weights ``[n, k]`` of a type whose groups are runs of K.
+    """Random quantised weights ``[n, k]`` of a type whose groups are runs of K; a second level is :data:`GLOBAL_SCALE`.
 
     Attributes:
         type: the weight type.
@@ -69,7 +101,10 @@ class Weight:
         make, _ = SCALES[wt.scale]
         shape = wt.scale_shape(n, k)
         zeros = _codes(allowed, shape, device) if wt.zero else None
-        return cls(wt, _codes(allowed, (n, k), device), make(shape, device), zeros)
+        scales = make(shape, device)
+        if wt.scale == "float16":
+            scales = scales * shrink(wt.element.values[numbers])
+        return cls(wt, _codes(allowed, (n, k), device), scales, zeros)
 
     def values(self) -> Tensor:
         """The weights, float64 ``[n, k]``: ``w = s * (v[q] - v[z])``."""
@@ -88,14 +123,16 @@ class Weight:
             if self.zeros is not None:
                 groups -= table[self.zeros[rows].long()][..., None]
             groups *= scales[rows][..., None]
-            found[rows] = some
+            found[rows] = some if self.type.second is None else some * GLOBAL_SCALE
         return found
 
     def packed(self, kernel: Kernel) -> Packed:
         """Packed for a kernel, where the codes lie."""
-        metadata = {"scales": self.scales}
+        metadata: dict[str, Any] = {"scales": self.scales}
         if self.zeros is not None:
             metadata["zeros"] = self.zeros
+        if self.type.second is not None:
+            metadata["global_scale"] = GLOBAL_SCALE
         return kernel.pack_arrays(self.codes, **metadata)
 
 

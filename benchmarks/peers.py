@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.clock import Call, Graph, capture
+from benchmarks.clock import Call, Graph, capture, launches_for
 from benchmarks.grid import Case
 from benchmarks.operands import ROTATED_BYTES, Tensor, activations, relative_error
 
@@ -65,7 +65,7 @@ class Cublas:
         def call(weight: Tensor) -> Call:
             return lambda: torch.mm(x, weight.t(), out=y)
 
-        graph = capture([call(weight) for weight in weights])
+        graph = capture([call(weight) for weight in weights], launches_for(m, n, k))
         y.fill_(float("nan"))
         graph.graph.replay()
         _check("cuBLAS", y, x.double() @ weights[0].double().t(), dtype)
@@ -77,6 +77,7 @@ def _humming_types() -> dict[str, tuple[dict[str, Any], float]]:
     g128: dict[str, Any] = {"group_size": 128}
     return {
         "int4": ({"dtype": "uint4", "has_zero_point": True, **g128}, 0.15),
+        "int4_sym": ({"dtype": "uint4", **g128}, 0.15),
         "mxfp4": ({"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}, 0.2),
         "int8": ({"dtype": "uint8", **g128}, 0.02),
         "fp8_e4m3fn": ({"dtype": "float8e4m3", **g128}, 0.05),
@@ -182,7 +183,7 @@ class Humming:
                 layer.config, inputs=x, outputs=y, tuning_config=tuning, **parts
             )
 
-        graph = capture([call(parts) for parts in copies])
+        graph = capture([call(parts) for parts in copies], launches_for(m, n, k))
         y.fill_(float("nan"))
         graph.graph.replay()
         _check("humming", y, x.double() @ layer.exact.t(), dtype)

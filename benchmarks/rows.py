@@ -7,13 +7,15 @@ import math
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import ladder
 from benchmarks.bar import error_bar
-from benchmarks.grid import Case
+from benchmarks.grid import DEVICE, Case
+from benchmarks.weights import weight_bytes
 
 Row = dict[str, Any]
 
@@ -21,9 +23,12 @@ Row = dict[str, Any]
 KEYS = (
     *("device", "driver", "toolkit", "date", "commit", "command", "n", "k", "m", "weight"),
     *("activation", "group_size", "launch", "us", "error", "peers"),
-    *("type", "bar", "plan", "registers"),
+    *("suite", "any_m", "type", "bar", "bound_us", "read_us", "share", "predicted_us", "ceilings"),
+    *("plan", "registers"),
 )
 PEERS = ("cublas_fp16", "humming")
+#: keys that a row which failed has no number for
+NUMBERS = ("us", "error", "read_us", "share", "predicted_us", "plan", "registers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,9 @@ class Measured:
         peers: microseconds by peer; those of :data:`PEERS` that are missing get None.
         plan: the plan in one line.
         registers: of a thread.
+        read_us: microseconds of a plain launch that only reads the weight's bytes; None where that was not measured.
+        predicted_us: what the cost model says.
+        ceilings: its bounds, name -> microseconds.
     """
 
     us: float
@@ -69,26 +77,43 @@ class Measured:
     peers: dict[str, float | None]
     plan: str
     registers: int
+    read_us: float | None = None
+    predicted_us: float | None = None
+    ceilings: dict[str, float] = field(default_factory=dict)
 
 
 def row(machine: Machine, case: Case, measured: Measured) -> Row:
     """The row of a case that ran."""
+    us = round(measured.us, 3)
     numbers = {
-        "us": round(measured.us, 3),
+        "us": us,
         "error": float(f"{measured.error:.3g}"),
         "peers": {name: _rounded(measured.peers.get(name)) for name in _peers(measured.peers)},
     }
-    made = {"plan": measured.plan, "registers": measured.registers}
+    made = {
+        "read_us": _rounded(measured.read_us),
+        "share": round(bound_us(case) / us, 4),
+        "predicted_us": _rounded(measured.predicted_us),
+        "ceilings": {name: round(bound, 3) for name, bound in measured.ceilings.items()},
+        "plan": measured.plan,
+        "registers": measured.registers,
+    }
     return _ordered(machine, case, {**numbers, **made})
 
 
 def failed(machine: Machine, case: Case, reason: str) -> Row:
     """The row of a case that did not run."""
-    nothing: Row = {"us": None, "error": None, "peers": dict.fromkeys(PEERS)}
+    nothing: Row = {**dict.fromkeys(NUMBERS), "peers": dict.fromkeys(PEERS), "ceilings": {}}
     return {
-        **_ordered(machine, case, {**nothing, "plan": None, "registers": None}),
+        **_ordered(machine, case, nothing),
         "failure": " ".join(reason.split())[:300],
     }
+
+
+def bound_us(case: Case) -> float:
+    """Microseconds in which the device can read the weight of a case: codes, scales and zeros at its measured rate."""
+    rate = ladder.devices[DEVICE].dram_bytes_per_second
+    return 1e6 * weight_bytes(case.type, case.n, case.k) / rate
 
 
 def passes(found: Row) -> bool:
@@ -116,8 +141,11 @@ def _ordered(machine: Machine, case: Case, numbers: Row) -> Row:
         "activation": case.activation,
         "group_size": wt.group[1],
         "launch": case.launch,
+        "suite": case.suite,
+        "any_m": case.any_m,
         "type": str(wt),
         "bar": float(f"{error_bar(op):.4g}"),
+        "bound_us": round(bound_us(case), 3),
         **numbers,
     }
     return {key: given[key] for key in KEYS}

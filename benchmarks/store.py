@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import ladder
 
 if TYPE_CHECKING:
+    from ladder.runtime.artifact import Artifact
     from ladder.runtime.kernel import Kernel
 
 INDEX = "index.json"
@@ -32,13 +33,21 @@ class Index:
         commit: of the compiler that made the kernels, ``+`` behind it where its files were changed.
         toolkit: the CUDA compiler.
         command: that wrote the folder.
-        kernels: case name -> registers, spill bytes, shared bytes and seconds of a kernel, or ``{"failure": why}``.
+        kernels: case name -> artifact, registers, spill bytes, shared bytes and seconds of a kernel, or ``{"failure": why}``.
     """
 
     commit: str
     toolkit: str
     command: str
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def built(self, name: str) -> bool:
+        """Whether there is a kernel for a case."""
+        return "artifact" in self.kernels.get(name, {})
+
+    def failure(self, name: str) -> str:
+        """Why there is none."""
+        return str(self.kernels.get(name, {}).get("failure", "not built"))
 
     def save(self, folder: Path) -> None:
         """Write the index."""
@@ -69,9 +78,8 @@ def command() -> str:
     return " ".join(["python", *sys.orig_argv[1:]])
 
 
-def save(kernel: Kernel, folder: Path, name: str) -> int:
-    """Write a kernel's artifact as ``NAME.zip``; returns its bytes."""
-    artifact = kernel.artifact()
+def save(artifact: Artifact, folder: Path, name: str) -> int:
+    """Write an artifact as ``NAME.zip``; returns its bytes."""
     parts = tuple(replace(p, lowered=replace(p.lowered, listing=None)) for p in artifact.parts)
     target = folder / f"{name}.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:

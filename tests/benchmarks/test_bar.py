@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.bar import PROMISED, ROUNDOFF, error_bar, table_error
-from benchmarks.grid import ACTIVATIONS, WEIGHTS, Case
+from benchmarks.grid import ACTIVATIONS, Case
+from benchmarks.weights import BASE, WEIGHTS
 
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16, "float32": np.float32}
 
@@ -44,7 +45,7 @@ def test_bfloat16_outputs_may_be_rounded_and_tables_too():
 def test_only_the_codebook_is_rounded_in_the_grid():
     inexact = {
         (weight, activation)
-        for weight in WEIGHTS
+        for weight in BASE
         for activation in ACTIVATIONS
         if table_error(case(weight, activation).operator)
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ladder
-from benchmarks.grid import WEIGHTS
+from benchmarks.weights import WEIGHTS
 from ladder.scheduler import choose_packing
 
 torch = pytest.importorskip("torch")
@@ -22,9 +22,19 @@ def test_values_and_packing_are_those_of_the_reference(name):
     parts = {"scales": weight.scales.numpy().view(wt.scale_dtype)}
     if wt.zero:
         parts["zeros"] = weight.zeros.numpy()
+    if wt.second:
+        parts["global_scale"] = operands.GLOBAL_SCALE
     q = ladder.Quantized(wt, codes=weight.codes.numpy(), **parts)
     assert np.array_equal(weight.values().numpy(), q.dequantize())
-    assert set(np.unique(q.codes)) == set(wt.element.number_codes)
+    assert set(np.unique(q.codes)) == set(np.flatnonzero(np.isfinite(wt.element.values)))
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_outputs_of_every_weight_stay_far_from_the_end_of_float16(name):
+    values = operands.Weight.random(WEIGHTS[name](), N, K, (), "cpu").values()
+    # an output is a sum of K products with normal activations: a standard deviation of |w| sqrt(K)
+    deviation = float(values.square().mean().sqrt()) * 28672**0.5
+    assert 6 * deviation < 65504 / 8
 
 
 def test_copies_are_distinct_and_equal(monkeypatch):

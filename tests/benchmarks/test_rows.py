@@ -24,7 +24,9 @@ PROMISED = (
 
 def test_a_run_is_named_after_device_date_and_commit():
     machine = replace(MACHINE, date="2026-11-29T18:00:00+00:00", commit="0c1793e83b21+")
-    assert file_name(machine) == "h200-2026-11-29-0c1793e83b21.json"
+    assert file_name(machine, ("base",)) == "h200-base-2026-11-29-0c1793e83b21.json"
+    name = file_name(machine, ("decode", "prefill", "decode"))
+    assert name == "h200-decode-prefill-2026-11-29-0c1793e83b21.json"
 
 
 def measured(us: float = 10.0, error: float = 2e-4, **peers: float) -> Measured:
@@ -41,6 +43,17 @@ def test_a_row_has_the_promised_keys_first():
     assert found["type"] == "int4 g128 scale=float16 zero=integer"
 
 
+def test_a_row_says_what_the_bytes_of_its_weight_allow():
+    made = replace(measured(), read_us=9.9, predicted_us=11.25, ceilings={"BW dram": 8.1234})
+    found = row(MACHINE, CASE, made)
+    # 8192 x 8192 / 2 B of codes, 64 groups a row with a scale and a zero of 2 B each, at 4.65 TB/s
+    assert found["bound_us"] == pytest.approx((8192 * 8192 / 2 + 8192 * 64 * 4) / 4.65e6, abs=1e-3)
+    assert found["share"] == pytest.approx(found["bound_us"] / 10.0, abs=1e-4)
+    assert (found["read_us"], found["predicted_us"]) == (9.9, 11.25)
+    assert found["ceilings"] == {"BW dram": 8.123}
+    assert (found["suite"], found["any_m"]) == ("base", False)
+
+
 def test_a_peer_that_is_missing_is_null_and_further_ones_come_last():
     assert row(MACHINE, CASE, measured())["peers"]["humming"] is None
     found = row(MACHINE, CASE, measured(cublas_bf16=38.0))
@@ -51,7 +64,8 @@ def test_a_failed_row_has_the_same_keys_and_its_reason():
     found = failed(MACHINE, CASE, "LaunchError: no\n  device")
     assert tuple(found) == (*KEYS, "failure")
     assert found["failure"] == "LaunchError: no device"
-    assert found["us"] is found["error"] is None
+    assert found["us"] is found["error"] is found["share"] is None
+    assert found["bound_us"] > 0
     assert not passes(found)
 
 

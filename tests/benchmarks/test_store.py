@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import store
+import ladder
+from benchmarks import build as builder
+from benchmarks import read_kernel, store
 from benchmarks.build import build
 from benchmarks.grid import Case
 
@@ -25,14 +27,15 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(folder) -> dict:
-    return build(CASE, "h200", folder)
+    return build([CASE], "h200", folder)[CASE.name]
 
 
 def test_a_kernel_comes_back(folder, built):
     assert built["registers"] > 0
     assert built["spill_bytes"] == 0
-    assert built["bytes"] == (folder / f"{CASE.name}.zip").stat().st_size
-    kernel = store.load(folder, CASE.name)
+    assert built["artifact"] == CASE.artifact
+    assert built["bytes"] == (folder / f"{CASE.artifact}.zip").stat().st_size
+    kernel = store.load(folder, CASE.artifact)
     assert kernel.plan == CASE.plan("h200")
     assert kernel.variants[0].lowered.listing is None
     assert kernel.variants[0].cubins["sm_90a"].code[:4] == b"\x7fELF"
@@ -41,7 +44,7 @@ def test_a_kernel_comes_back(folder, built):
 def test_a_kernel_is_loaded_without_tvm(folder, built):
     code = (
         "import sys; sys.modules['tvm'] = None; from pathlib import Path; from benchmarks import store;"
-        f"print(store.load(Path({str(folder)!r}), {CASE.name!r}).plan.launch)"
+        f"print(store.load(Path({str(folder)!r}), {CASE.artifact!r}).plan.launch)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -55,9 +58,57 @@ def test_a_kernel_is_loaded_without_tvm(folder, built):
 
 
 def test_a_failure_is_an_answer(folder):
-    found = build(Case("int4", 64, 256, 1, "float32"), "h200", folder)
-    assert set(found) == {"failure"}
-    assert "float32" in found["failure"]
+    wrong = Case("int4", 64, 256, 1, "float32")
+    found = build([CASE, wrong], "h200", folder)
+    assert set(found[wrong.name]) == {"failure"}
+    assert "float32" in found[wrong.name]["failure"]
+    assert found[CASE.name]["artifact"] == CASE.artifact
+
+
+def test_cases_of_one_operator_for_any_m_share_an_artifact_and_have_their_own_registers(folder):
+    cases = [Case("int4", 64, 256, m, "float16", any_m=True) for m in (1, 300)]
+    found = build(cases, "h200", folder)
+    few, many = (found[case.name] for case in cases)
+    assert few["artifact"] == many["artifact"] == "int4-64x256-any-m-float16-plain"
+    assert few["bytes"] > many["bytes"] == 0
+    plans = store.load(folder, few["artifact"]).plan
+    assert plans == cases[0].plan("h200")
+    assert few["shared_bytes"] == plans.plan_for(1).shared_bytes
+    assert many["shared_bytes"] == plans.plan_for(300).shared_bytes
+
+
+def test_a_text_that_differs_in_its_name_alone_is_compiled_once_and_launched_by_its_own_plan(
+    monkeypatch,
+):
+    compiled = []
+    compile_plan = ladder.compile
+    monkeypatch.setattr(
+        ladder, "compile", lambda *a, **b: compiled.append(a) or compile_plan(*a, **b)
+    )
+    monkeypatch.setattr(builder, "_MADE", {})
+    first, second = (
+        builder.artifact_of(Case("int4", 8192, 8192, m, "float16").plan("h200"))
+        for m in (2048, 4096)
+    )
+    assert len(compiled) == 1
+    (one,), (other,) = first.parts, second.parts
+    assert one.lowered.source == other.lowered.source
+    assert one.cubins == other.cubins
+    assert other.plan["value"]["op"]["m"] == 4096
+    assert one.lowered.launch.grid_for(2048)[:2] != other.lowered.launch.grid_for(4096)[:2]
+
+
+def test_the_index_knows_what_was_not_built():
+    index = store.Index("abc", "nvrtc", "x", {"a": {"artifact": "a"}, "b": {"failure": "why"}})
+    assert index.built("a")
+    assert not index.built("b")
+    assert (index.failure("b"), index.failure("c")) == ("why", "not built")
+
+
+def test_the_floor_is_compiled_beside_the_kernels(folder):
+    read_kernel.save(folder, "sm_90a")
+    code = (folder / read_kernel.FILE).read_bytes()
+    assert all(reader.name.encode() in code for reader in read_kernel.READERS)
 
 
 def test_the_index_comes_back(tmp_path):
