@@ -9,6 +9,7 @@ with its reason and the run goes on; the exit code is 1 if a row failed or its e
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import subprocess
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks import rows, store
+from benchmarks import report, rows, store
 from benchmarks.build import build_all
 from benchmarks.grid import (
     DEVICE,
@@ -35,7 +36,6 @@ from benchmarks.grid import (
     parse_filter,
     select,
 )
-from benchmarks.report import summary
 
 if TYPE_CHECKING:
     from benchmarks.measure import Bench
@@ -208,9 +208,14 @@ def main(
     if "humming" not in without:
         bench.add_humming(select(built, wanted))
     run_all(run, bench, cases, index, until)
-    text = summary(run.found)
-    out.with_suffix(".md").write_text(text, encoding="utf-8")
-    print(text)
+    plots = importlib.util.find_spec("matplotlib") is not None
+    if not plots:
+        console.print(
+            "matplotlib is not installed: python -m benchmarks.report draws the plots elsewhere"
+        )
+    for path in report.write(out, run.found, plots=plots):
+        console.print(str(path), markup=False, highlight=False)
+    print(report.bars(run.found))
     raise typer.Exit(0 if all(rows.passes(row) for row in run.found) else 1)
 
 

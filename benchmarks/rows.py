@@ -132,6 +132,23 @@ def write(path: Path, found: Sequence[Row]) -> None:
     Path(temporary).replace(path)
 
 
+def read(path: Path) -> list[Row]:
+    """Read what :func:`write` wrote.
+
+    Raises:
+        ValueError: the file holds something else, or rows of an older version.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for number, each in enumerate(found):
+        missing = [key for key in KEYS if key not in each]
+        if missing:
+            raise ValueError(
+                f"{path}: row {number} has no {', '.join(missing)}: measure again, or read it with the version of"
+                f" commit {each.get('commit', 'unknown')}"
+            )
+    return list(found)
+
+
 def _ordered(machine: Machine, case: Case, numbers: Row) -> Row:
     wt, op = case.type, case.operator
     problem = {"n": case.n, "k": case.k, "m": case.m, "weight": case.weight}

@@ -9,8 +9,7 @@ import pytest
 
 from benchmarks.bench import file_name
 from benchmarks.grid import Case
-from benchmarks.report import promises, ratio, summary
-from benchmarks.rows import KEYS, Machine, Measured, failed, passes, row, write
+from benchmarks.rows import KEYS, Machine, Measured, failed, passes, read, row, write
 
 MACHINE = Machine("NVIDIA H200", "580.1", "nvrtc 13.0.88", "abc", "python -m x", "2026-01-01")
 CASE = Case("int4", 8192, 8192, 1, "float16")
@@ -91,29 +90,12 @@ def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def rows_of(m: int, *ratios: float) -> list[dict]:
-    shapes = ((8192, 8192), (8192, 28672))
-    return [
-        row(MACHINE, Case("int4", n, k, m, "float16"), measured(us=39.0 / each))
-        for (n, k), each in zip(shapes, ratios, strict=True)
-    ]
-
-
-def test_promises_look_at_the_slowest_shape():
-    answers = [kept for _, _, kept in promises([*rows_of(1, 2.6, 2.5), *rows_of(16, 2.4, 1.9)])]
-    assert answers == [True, False, None]
-
-
-def test_ratio_is_none_without_both_times():
-    assert ratio(row(MACHINE, CASE, measured()), "cublas_fp16") == pytest.approx(3.9)
-    assert ratio(row(MACHINE, CASE, measured()), "humming") is None
-    assert ratio(failed(MACHINE, CASE, "why"), "cublas_fp16") is None
-
-
-def test_the_summary_names_what_is_bad():
-    wrong = row(MACHINE, Case("nf4", 8192, 8192, 1, "float16"), measured(error=0.5))
-    text = summary([row(MACHINE, CASE, measured()), wrong, failed(MACHINE, CASE, "no kernel")])
-    assert "1 of 3 rows" in text
-    assert "nf4 8192x8192 M=1 float16 plain: error above the bar" in text
-    assert "no kernel" in text
-    assert summary([]) == "no rows\n"
+def test_a_file_comes_back_and_one_of_an_older_version_is_named(tmp_path):
+    rows = [row(MACHINE, CASE, measured()), failed(MACHINE, CASE, "why")]
+    file = tmp_path / "h200.json"
+    write(file, rows)
+    assert read(file) == rows
+    del rows[1]["suite"]
+    write(file, rows)
+    with pytest.raises(ValueError, match="row 1 has no suite: measure again"):
+        read(file)
