@@ -90,10 +90,10 @@ def _bar(suite: str, verdict: Verdict) -> Cells:
     sign = "<=" if bar.at_most else ">="
     name = bar.name if suite in bar.name else f"{suite} {bar.name}"
     limit = f"{sign} {bar.limit:g}"
-    found = "" if verdict.found is None else f"{verdict.found:.3g}"
+    found = "" if verdict.found is None else f"{verdict.found:.4g}"
     words = {True: "met", False: "NOT MET", None: "open"}[verdict.met]
     if verdict.scaled is not None:
-        limit += f" (here {verdict.scaled:.3g})"
+        limit += f" (here {verdict.scaled:.4g})"
         reached = verdict.found is not None and verdict.found <= verdict.scaled
         words += " (met here)" if reached and verdict.met is False else ""
     values = f"{verdict.measured}/{verdict.wanted}"

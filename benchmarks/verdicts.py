@@ -232,7 +232,7 @@ def judge(bar: Bar, table: Table) -> Verdict:
     worst, row = (max if bar.at_most else min)(values, key=lambda pair: pair[0])
     found = geometric_mean([value for value, _ in values]) if bar.mean else worst
     reached = found <= bar.limit if bar.at_most else found >= bar.limit
-    complete = len(values) == len(picked) or not bar.needed
+    complete = len(values) == len(picked) or (len(known) == len(picked) and not bar.needed)
     # one row that misses decides, a mean of some rows does not
     met = None if not complete and (reached or bar.mean) else reached
     scaled = _scaled(bar, row) if bar.value is time_us else None

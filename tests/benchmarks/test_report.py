@@ -30,7 +30,7 @@ def test_bars_are_counted_and_shown_with_what_was_found(decode):
     lines = report.bars(decode).splitlines()
     assert lines[0].startswith("## Bars: ")
     text = "\n".join(lines)
-    assert "| decode B1 | int4 8192x8192 M=1 pdl: us | <= 10.4 (here 10.3) | 10 |" in text
+    assert "| decode B1 | int4 8192x8192 M=1 pdl: us | <= 10.4 (here 10.34) | 10 |" in text
     missed = next(line for line in lines if "int4 28672x8192 M=1 pdl: us" in line)
     assert missed.endswith("| 1/1 | NOT MET |")
     opened = next(line for line in lines if "33 MB and up" in line and "M=64" in line)

@@ -54,7 +54,10 @@ def test_a_row_that_is_missing_keeps_a_bar_open_and_one_that_misses_decides_it(m
     rows = [made(case(), 10.0, cublas_fp16=30.0)]
     assert judge(bar(BOTH, CUBLAS, 2.9), Table(rows)).met is None
     assert judge(bar(BOTH, CUBLAS, 3.1), Table(rows)).met is False
-    assert judge(bar(BOTH, CUBLAS, 2.9, needed=False), Table(rows)).met is True
+    assert judge(bar(BOTH, CUBLAS, 2.9, needed=False), Table(rows)).met is None
+    both = [*rows, made(case(shape=TALL), 40.0)]  # measured, without the peer
+    assert judge(bar(BOTH, CUBLAS, 2.9), Table(both)).met is None
+    assert judge(bar(BOTH, CUBLAS, 2.9, needed=False), Table(both)).met is True
     assert judge(bar(BOTH, CUBLAS, 3.1, mean=True), Table(rows)).met is None
     nothing = judge(bar(BOTH, against("humming"), 1.0, needed=False), Table(rows))
     assert (nothing.met, nothing.found, nothing.measured) == (None, None, 0)
