@@ -20,10 +20,11 @@ class Builder:
     Args:
         words: registers ``0 .. words-1`` that hold the packed words.
         lane_bits: 16, where both halves of a word are treated alike, or 32.
+        ordered: whether the halves have to stay in their order: rotations are then those of the 32-bit word.
     """
 
-    def __init__(self, words: int, lane_bits: int = 16) -> None:
-        self.lane_bits = lane_bits
+    def __init__(self, words: int, lane_bits: int = 16, *, ordered: bool = False) -> None:
+        self.lane_bits, self.ordered = lane_bits, ordered
         self.ops: list[Op] = []
         self._next = words
         self._wanted: dict[tuple[int, int], int] = {}
@@ -65,7 +66,7 @@ class Builder:
         return self._moved[word, rotation]
 
     def _rotate(self, word: int, rotation: int, mask: int) -> tuple[int, int]:
-        for distance in range(rotation, 32, self.lane_bits):
+        for distance in range(rotation, 32, 32 if self.ordered else self.lane_bits):
             low = (1 << distance) - 1
             if mask & ~low == 0:
                 return self.emit("shr", word, imm=32 - distance), distance

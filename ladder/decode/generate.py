@@ -1,6 +1,7 @@
 """Write the shipped programs anew: ``python -m ladder.decode.generate``.
 
-Every element type of the catalogue is searched for both compute types; each program is proven before it is written.
+Every element type of the catalogue is searched for both compute types; each program is proven before it is written. Beside
+a program with several accumulator classes goes the cheapest one with a single class that reads the same words.
 Types whose values overflow a compute type have no program for it.
 """
 
@@ -12,8 +13,10 @@ from typing import Any
 
 from ladder.decode.derive import search_program
 from ladder.decode.lanes import LANE_FORMATS
+from ladder.decode.program import DecodeProgram
 from ladder.decode.prove import prove
 from ladder.decode.serial import FORMAT, dump
+from ladder.decode.single import search_one_class
 from ladder.decode.store import DATA, INDEX, digest
 from ladder.decode.values import ValueSet
 from ladder.errors import LosslessError
@@ -29,6 +32,7 @@ def elements() -> tuple[TType, ...]:
 def write(folder: Path) -> int:
     """Write index and programs below ``folder``; returns the number of programs."""
     known: dict[str, str] = {}
+    single: dict[str, str] = {}
     for element in elements():
         values = ValueSet.of(element)
         for compute in LANE_FORMATS:
@@ -37,12 +41,30 @@ def write(folder: Path) -> int:
             except LosslessError:
                 continue
             prove(program, element)
-            file = known.setdefault(digest(values, compute), f"{compute}/{element.name}.json")
-            (folder / compute).mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(_text(dump(program)), encoding="utf-8")
-    index = {"format": FORMAT, "programs": dict(sorted(known.items()))}
+            key = digest(values, compute)
+            if key not in known and (one := _one_class(values, program)) is not None:
+                prove(one, element)
+                single[key] = f"{compute}/{element.name}.one_class.json"
+                _put(folder / single[key], one)
+            file = known.setdefault(key, f"{compute}/{element.name}.json")
+            _put(folder / file, program)
+    index = {
+        "format": FORMAT,
+        "programs": dict(sorted(known.items())),
+        "one_class": dict(sorted(single.items())),
+    }
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     return len(known)
+
+
+def _one_class(values: ValueSet, program: DecodeProgram) -> DecodeProgram | None:
+    """The program with one class for the same words, where the program has several."""
+    return search_one_class(values, program) if program.classes > 1 else None
+
+
+def _put(path: Path, program: DecodeProgram) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(_text(dump(program)), encoding="utf-8")
 
 
 def _text(data: dict[str, Any]) -> str:

@@ -45,15 +45,21 @@ def shipped(values: ValueSet, compute: str) -> DecodeProgram | None:
     return None if file is None else load(read(DATA / file))
 
 
-@lru_cache(maxsize=1)
-def index() -> Mapping[str, str]:
-    """Digest -> file below the data folder."""
+def shipped_one_class(values: ValueSet, compute: str) -> DecodeProgram | None:
+    """The shipped program with one accumulator class beside a shipped program with several, or None."""
+    file = index("one_class").get(digest(values, compute))
+    return None if file is None else load(read(DATA / file))
+
+
+@lru_cache(maxsize=2)
+def index(kind: str = "programs") -> Mapping[str, str]:
+    """Digest -> file below the data folder, of the ``programs`` or of those with ``one_class``."""
     data = read(DATA / INDEX)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise DecodeError(
             f"shipped programs are not of format {FORMAT}", at=DATA / INDEX, hint=_HINT
         )
-    programs: dict[str, str] = data["programs"]
+    programs: dict[str, str] = data[kind]
     return programs
 
 

@@ -9,6 +9,7 @@ from ladder.decode.derive import FEATURES, derive
 from ladder.decode.generate import elements
 from ladder.decode.lanes import LANE_FORMATS
 from ladder.decode.program import DecodeProgram
+from ladder.decode.single import one_class
 from ladder.decode.text import markdown
 from ladder.errors import LosslessError
 
@@ -20,7 +21,8 @@ Written by `python -m ladder.decode.table`; do not edit. One row is one decode p
 packed words into the A fragment of `mma.m16n8k16`.
 
 * **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
-* **classes**: accumulator sets, where deferred factors differ between steps.
+* **classes**: accumulator sets, where deferred factors differ between steps. Where the cheapest program has several, the
+  row below it (needs: *one class*) is what warpgroups run: another program over the same packed words.
 * **table**: shared memory of a lookup table, replicated for the 32 lanes.
 * **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero.
 * **values**: exact, or rounded to nearest even in the compute type; codes that mean NaN or infinity and that the form
@@ -39,6 +41,9 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
             except LosslessError:
                 continue
             yield "", plain
+            single = one_class(element, plain)
+            if single is not None and single != plain:
+                yield "one class", single
             for feature in sorted(FEATURES):
                 other = derive(element, compute, features=frozenset({feature}))
                 if other != plain:

@@ -19,19 +19,18 @@ Rows are padded to 64, columns as :mod:`ladder.scheduler.geometry` says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.checks import accept, instance
 from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.errors import PackingError
-from ladder.graph.matmul import MatMul
-from ladder.scheduler.geometry import STEP_K, KGeometry, counted, round_up
+from ladder.scheduler.geometry import KGeometry, counted, round_up, vector_widths
+from ladder.scheduler.packing_check import check_weights
 from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 
@@ -41,24 +40,11 @@ TILE_ROWS = 16
 #: tiles of a band: the M extent of wgmma.m64
 BAND_TILES = 4
 
-QUANTIZED = instance(
-    Quantized, "ladder.quantize(weights, type), or ladder.Quantized for codes that are there"
-)
-
 #: raised whenever the same weights would get other bytes
 PACKING_VERSION = 2
 
 #: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
 METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)
-
-
-def vector_widths(words: int) -> tuple[int, ...]:
-    """Split the words of a lane into load vectors of 4, 2 and 1 words, widest first."""
-    widths: list[int] = []
-    for width in (4, 2, 1):
-        widths += [width] * (words // width)
-        words %= width
-    return tuple(widths)
 
 
 @dataclass(frozen=True)
@@ -183,6 +169,14 @@ class Packing:
         return arrays
 
     @cached_property
+    def one_class(self) -> Packing:
+        """The same bytes, read by a program with one accumulator class (:mod:`ladder.decode.single`); self where there is none."""
+        from ladder.decode.single import one_class
+
+        program = one_class(self.element, self.program)
+        return self if program in (None, self.program) else replace(self, program=program)
+
+    @cached_property
     def register_shifts(self) -> tuple[tuple[int, int], ...] | None:
         """How zero points come off exactly in registers, see :mod:`ladder.scheduler.zero`."""
         from ladder.scheduler.zero import find_shifts
@@ -225,7 +219,7 @@ class Packing:
         Raises:
             PackingError: the weights have another type or shape, or hold codes that this packing's decode cannot carry.
         """
-        self._check(weights)
+        check_weights(self, weights)
         tiles, atom_k = self.stored_tiles, self.program.atom_k
         codes = np.full((tiles * TILE_ROWS, self.geometry.padded_k), self.pad_code, np.uint8)
         codes[: self.n] = self._pad_groups(weights.codes, self.pad_code)
@@ -291,29 +285,6 @@ class Packing:
         words = np.empty(weight.shape, np.uint32)
         words[..., self.word_order] = weight
         return words.reshape(*weight.shape[:-1], self.program.words, 32)
-
-    def _check(self, weights: Quantized) -> None:
-        accept(weights, QUANTIZED, "weights", at=self.title, error=PackingError)
-        if weights.type != self.weight:
-            raise PackingError(
-                f"weights are {weights.type}, the packing is for {self.weight}",
-                at=self.title,
-                hint="quantise to the type that the operator was declared with",
-            )
-        if weights.shape != (self.n, self.k):
-            raise PackingError(
-                f"weights are {list(weights.shape)}, the packing is for {[self.n, self.k]}",
-                at=self.title,
-                hint="weights are [n, k]: output channels first",
-            )
-        for code in self.program.undefined:
-            hits = np.argwhere(weights.codes == code)
-            if len(hits):
-                raise PackingError(
-                    f"code {code} ({self.element.values[code]}) occurs {len(hits)} times, first at {hits[0].tolist()}",
-                    at=f"{self.element} decoded by {self.program.form} to {self.program.compute}",
-                    hint="this decode form cannot carry that code; replace such weights before packing",
-                )
 
     def _pad_groups(self, codes: NDArray[np.uint8], fill: int) -> NDArray[np.uint8]:
         """Codes ``[n, k]`` -> ``[n, padded_k]``: every group padded, then the last block."""
@@ -425,27 +396,6 @@ class Packing:
         for name, (shape, dtype) in self.shapes().items():
             lines.append(f"  {name:<8} {dtype}{list(shape)}")
         return "\n".join(lines)
-
-
-def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
-    """The packing of an operator's weight on devices with the given features.
-
-    Raises:
-        PackingError: with the padding of its groups, K has more columns than kernels can count.
-    """
-    from ladder.decode.derive import derive
-
-    program = derive(op.element, op.activation.name, features=features)
-    packing = Packing(op.weight, op.n, op.k, program)
-    cut = packing.geometry
-    if cut.padded_k > 2**31 - 2**15:  # what a ring loads ahead is counted too
-        raise PackingError(
-            f"K = {op.k} in groups of {cut.group}, each padded to {cut.padded_group}, makes"
-            f" {cut.padded_k} columns, more than kernels count",
-            at=op,
-            hint=f"groups of {STEP_K} or more, in powers of two, need no padding",
-        )
-    return packing
 
 
 def _numpy_dtype(name: str) -> Any:

@@ -17,7 +17,8 @@ def test_every_type_is_shipped(catalog):
     keys = {store.digest(ValueSet.of(t), c) for t in catalog.values() for c in LANE_FORMATS}
     assert set(store.index()) == keys - {store.digest(ValueSet.of(catalog["e8m0"]), "float16")}
     files = {path.relative_to(store.DATA).as_posix() for path in store.DATA.rglob("*.json")}
-    assert files == {*store.index().values(), "index.json"}
+    assert files == {*store.index().values(), *store.index("one_class").values(), "index.json"}
+    assert set(store.index("one_class")) <= set(store.index())
 
 
 @pytest.mark.parametrize("name", ["int4", "fp4_e2m1", "nf4", "uint2"])

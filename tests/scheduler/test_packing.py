@@ -15,7 +15,8 @@ from ladder.errors import LadderError, PackingError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Packing, choose_packing
-from ladder.scheduler.packing import METADATA_ROWS, PACKING_VERSION, vector_widths
+from ladder.scheduler.geometry import vector_widths
+from ladder.scheduler.packing import METADATA_ROWS, PACKING_VERSION
 from ladder.ttype import Quantized, TType
 
 FEATURES = devices["h200"].features
