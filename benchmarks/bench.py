@@ -188,9 +188,9 @@ def main(
             raise typer.BadParameter(f"{part!r} is none of {', '.join(PARTS)}")
     cases = asked(only, quick=quick, suites=suites)
     wanted: Filter = parse_filter(humming)
-    folder, index = open_index(artifacts, cases, console)
-    from benchmarks.measure import Bench
+    from benchmarks.measure import Bench  # needs torch: fail before anything is compiled
 
+    folder, index = open_index(artifacts, cases, console)
     bench = Bench(folder, index, console)
     machine = rows.Machine(
         bench.device_name,

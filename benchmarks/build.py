@@ -76,8 +76,10 @@ def _renamed(plan: Any, lowered: Any, name: str, cubins: dict[str, Cubin]) -> Ar
 def build(cases: Sequence[Case], device: str, out: Path) -> Records:
     """Compile the kernels of some cases and write their artifacts; a failure is part of the answer."""
     found: Records = {}
-    for name, group in itertools.groupby(cases, lambda case: case.artifact):
-        same = list(group)
+    artifacts: dict[str, list[Case]] = {}
+    for case in cases:
+        artifacts.setdefault(case.artifact, []).append(case)
+    for name, same in artifacts.items():
         try:
             found.update(_build(name, same, device, out))
         except Exception as error:  # noqa: BLE001 - one kernel that fails must not take the others along

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import ladder
 from benchmarks.grid import describe
 from ladder.errors import LadderError, LosslessError, ScheduleError
+from ladder.scheduler import Tiling
 
 if TYPE_CHECKING:
     from ladder.codegen.toolchain import Cubin
@@ -65,6 +66,9 @@ def _variant(name: str, m: int | None, *, needs: str = "", **fixed: Any) -> Vari
     return Variant(name, m, MappingProxyType(fixed), needs)
 
 
+#: two warpgroups that take turns at the blocks of K
+SLICES = Tiling(warps_k=2, warps_n=4, warps_m=1, row_tiles=1, token_tiles=2)
+
 VARIANTS = (
     _variant("skinny M=1", 1, family="skinny"),
     _variant("skinny M=2..8", None, family="skinny", m_range=(2, 8)),
@@ -84,10 +88,15 @@ VARIANTS = (
         compute="wgmma",
         m_range=(65, 256),
     ),
+    _variant("specialised M=64", 64, needs="tma", family="specialised", split=1),
+    _variant("specialised M=64 cluster", 64, needs="tma", family="specialised", split=2),
+    _variant("specialised M=64 pdl", 64, needs="tma", family="specialised", launch="pdl"),
+    _variant("specialised M=16 slices", 16, needs="tma", family="specialised", tiling=SLICES),
+    _variant("specialised M=65..256", None, needs="tma", family="specialised", m_range=(65, 256)),
 )
 
 #: one kernel of each family
-QUICK_VARIANTS = ("skinny M=1", "ring M=64", "warpgroup M=64")
+QUICK_VARIANTS = ("skinny M=1", "ring M=64", "warpgroup M=64", "specialised M=64 cluster")
 QUICK_TYPES = ("int4", "nf4", "mxfp4")
 QUICK_DEVICES = ("a100", "h200")
 
@@ -255,13 +264,13 @@ _COMPILED: dict[str, Cubin] = {}
 
 def _machine_code(source: str, name: str, arch: str) -> tuple[Cubin, float]:
     """Machine code and the seconds that it took; texts that differ in the kernel's name alone are compiled once."""
-    from ladder.codegen.toolchain import compile_cuda
+    from ladder.codegen.machine_code import compile_kernel
 
     text = source.replace(name, "kernel")
     key = hashlib.sha256(f"{arch}\n{text}".encode()).hexdigest()
     if key in _COMPILED:
         return _COMPILED[key], 0.0
-    cubin = _COMPILED[key] = compile_cuda(text, arch)
+    cubin = _COMPILED[key] = compile_kernel(text, arch)
     return cubin, cubin.seconds
 
 

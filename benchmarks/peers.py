@@ -129,18 +129,24 @@ class Humming:
             if case.weight in HUMMING:
                 wanted.setdefault(layer_key(case), set()).add(case.m)
 
-        def compile_one(key: Key) -> None:
+        def kernels_of(key: Key) -> set[tuple[str, str]]:
             try:
                 layer = self.layer(key)
-                for m in sorted(wanted[key]):
-                    self._kernels.prepare_kernels(
-                        layer.config.to_str(), None, self._tuning(layer, m), self._device
-                    )
-            except Exception as error:  # noqa: BLE001 - it is tried again, and then costs only its own time
+                return {(layer.config.to_str(), self._tuning(layer, m)) for m in wanted[key]}
+            except Exception as error:  # noqa: BLE001 - it is tried again with its row, and then costs that row alone
                 report(f"humming {'-'.join(map(str, key))}: {type(error).__name__}: {error}")
+                return set()
+
+        def compile_one(kernel: tuple[str, str]) -> None:
+            config, tuning = kernel
+            try:
+                self._kernels.prepare_kernels(config, None, tuning, self._device)
+            except Exception as error:  # noqa: BLE001 - likewise
+                report(f"humming {tuning}: {type(error).__name__}: {error}")
 
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(compile_one, wanted))
+            kernels = set[tuple[str, str]]().union(*pool.map(kernels_of, wanted))
+            list(pool.map(compile_one, sorted(kernels)))
 
     def layer(self, key: Key) -> Layer:
         """Quantise random weights and bring them into the form that the kernels read.

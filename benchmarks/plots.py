@@ -1,6 +1,6 @@
 """Plots of a results file, as SVG: roofline with the decode ceiling, sweep over M, part of the bound per format.
 
-matplotlib is asked for only here: ``pip install matplotlib``.
+matplotlib is asked for only here: ``pip install 'ladder[plot]'``.
 """
 
 from __future__ import annotations

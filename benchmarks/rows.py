@@ -112,7 +112,7 @@ def failed(machine: Machine, case: Case, reason: str) -> Row:
 
 def bound_us(case: Case) -> float:
     """Microseconds in which the device can read the weight of a case: codes, scales and zeros at its measured rate."""
-    rate = ladder.devices[DEVICE].dram_bytes_per_second
+    rate: float = ladder.devices[DEVICE].dram_bytes_per_second
     return 1e6 * weight_bytes(case.type, case.n, case.k) / rate
 
 

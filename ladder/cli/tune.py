@@ -304,7 +304,7 @@ def spelled_weight(text: str) -> Any:
             at="--weights",
             hint=f"for example int4:128:integer; zeros: {', '.join(known)}",
         )
-    return weight_type(name, group or None, scale or "float16", known[zero])
+    return weight_type(name, group or None, scale or None, known[zero])
 
 
 def _words(given: Sequence[str]) -> list[str]:
