@@ -75,7 +75,7 @@ def _shared_ring(plan: Plan, kernel: Kernel) -> None:
 
     walk.fill_rings()
     decode.fill_table()
-    if plan.packing.program.table is not None:
+    if plan.program.table is not None:
         e.sync_cta()
     walk.emit()
     multiply.settle(0)

@@ -77,7 +77,7 @@ class Block:
     ) -> None:
         self.kernel, self.ring, self.decode = kernel, ring, decode
         self.multiply, self.zero, self.scratch = multiply, zero, scratch
-        self.plan, self.program = kernel.plan, kernel.plan.packing.program
+        self.plan, self.program = kernel.plan, kernel.plan.program
         self.pairs, self.groups = pairs_of(kernel.plan), multiply.tile_groups()
         self._decoders: dict[int, list[Any]] = {}
 

@@ -22,6 +22,7 @@ from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
 from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
+from ladder.scheduler.registers import atoms_at_once
 
 
 class Consume:
@@ -37,7 +38,7 @@ class Consume:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
         self.multiply = multiply
         self.scale: ScaleRegistersEmitter | ZeroPoint | None = None
-        self.plan, self.program = kernel.plan, kernel.plan.packing.program
+        self.plan, self.program = kernel.plan, kernel.plan.program
         cut = self.plan.packing.geometry
         self.steps = cut.block_k // 16
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
@@ -87,11 +88,14 @@ class Consume:
 
     def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
         """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
-        # All words are read at once: the waits for products between them would hold later loads back.
-        decoders = [self._decoder(slot, atom) for atom in range(self.plan.atoms_per_block)]
+        # Words are read ahead, all at once where there is room: the waits for products would hold later loads back.
+        ahead = atoms_at_once(self.plan) - 1
+        decoders: list[AtomDecoder] = []
         size = self.plan.chunk_steps
         for first in range(0, self.steps, size):
             chunk = range(first, min(first + size, self.steps))
+            wanted = min(chunk[-1] // self.program.steps + 1 + ahead, self.plan.atoms_per_block)
+            decoders += [self._decoder(slot, atom) for atom in range(len(decoders), wanted)]
             fragments = [self._fragment(slot, decoders, step) for step in chunk]
             self._products(activations, first, fragments)
             if first == 0:

@@ -67,6 +67,8 @@ class Walk:
             fragments = [part() for part in self.block.preparation(slot, pairs[0])]
             b = self._read(slot, pairs[0], self.block.groups[0])
             for pair, following in zip(pairs, (*pairs[1:], None), strict=True):
+                if self._holds_back(pair):
+                    e.sync_warp()
                 fragments, b = self._pair(slot, pair, fragments, b, (slot, following))
             self._advance()
 
@@ -235,13 +237,22 @@ class Walk:
         ahead = e.bind(e.least(self._block(turn + (self.depth - 1)), self.blocks - 1), "ahead")
         return self.ring.copies(ahead, self._slot(1, "free_slot"))
 
-    def _together(self) -> int | None:
-        """Turns of the loop that the compiler may unroll: as it likes, but for rings of long atoms.
+    @property
+    def _is_long(self) -> bool:
+        """Whether a ring's blocks are so long that the compiler, mixing all steps or several blocks, spills registers."""
+        return self.plan.family == "ring" and self.block.program.steps >= LONG_ATOM_STEPS
 
-        Their blocks are long enough to hide a turn's start, and side by side they spill what is left of the registers.
+    def _together(self) -> int | None:
+        """Turns of the loop that the compiler may unroll: as it likes, but for long blocks, which hide a turn's start."""
+        return 1 if self._is_long else None
+
+    def _holds_back(self, pair: Pair) -> bool:
+        """Whether reads of later steps than the next pair's wait here, so that no block's fragments all live at once.
+
+        Fragments that come from shared memory need no decoding beside the products, which would delay them.
         """
-        long = self.block.program.steps >= LONG_ATOM_STEPS
-        return 1 if long and self.plan.family == "ring" else None
+        first_half = pair.step > 0 and pair.halves[0] == 0
+        return first_half and (self._is_long or self.plan.convert == "shared")
 
     def _turns(self) -> Any:
         slices = self.plan.tiling.warps_k

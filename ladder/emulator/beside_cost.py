@@ -66,17 +66,20 @@ def beside_cost(plan: Plan) -> tuple[Line, ...]:
         problem.arguments(np.zeros_like(problem.values["y"])),
         launch.grid_for(tokens),
         launch.block,
+        cluster=launch.cluster or (1, 1, 1),
         detect=False,
         counters=True,
     )
-    return _lines(single, report.counters)
+    # a cluster runs as a whole; its CTAs do alike
+    counters = {name: number / single.split for name, number in report.counters.items()}
+    return _lines(single, counters)
 
 
-def _lines(plan: Plan, counters: Mapping[str, int]) -> tuple[Line, ...]:
+def _lines(plan: Plan, counters: Mapping[str, float]) -> tuple[Line, ...]:
     model = work(plan)
     count = _Counts(counters)
     products = count.of("op.mma.sync") + count.of("op.wgmma.mma_async") / WARPGROUP_WARPS
-    loaded = count.of("global.cp.async.bytes", "global.load.bytes", "global.tma.bytes")
+    loaded = count.of("global.cp.async.bytes", "global.load.bytes", "shared.bulk.bytes")
     shared = sum(
         n for name, n in counters.items() if name.startswith("shared.") and name.endswith(".bytes")
     )
@@ -102,12 +105,13 @@ def _lines(plan: Plan, counters: Mapping[str, int]) -> tuple[Line, ...]:
 
 def _decode(plan: Plan, count: _Counts) -> list[Line]:
     """Instructions of decoding by pipe, per 8 codes."""
-    pipes = plan.packing.program.pipes()
+    pipes = plan.program.pipes()
     cut, tiling = plan.packing.geometry, plan.tiling
     repeats = tiling.warps_m if plan.convert == "register" else 1
-    eights = tiling.channels * cut.blocks * cut.block_k / 8 * repeats
+    eights = tiling.channels * cut.blocks / plan.split * cut.block_k / 8 * repeats
     # zeros that come off in registers: one fma of two lanes for each of the four registers that hold 8 codes
-    zeros = 4.0 if plan.zero == "register" and plan.has_zeros else 0.0
+    by_fma = plan.zero == "register" and plan.has_zeros and plan.scale != "register"
+    zeros = 4.0 if by_fma else 0.0
     model = {"alu": pipes.get("alu", 0.0), "fma": pipes.get("fma", 0.0) + zeros}
     return [
         Line(f"decode, {pipe} lane instructions per 8 codes", expected, found)
@@ -118,9 +122,9 @@ def _decode(plan: Plan, count: _Counts) -> list[Line]:
 
 @dataclass(frozen=True)
 class _Counts:
-    counters: Mapping[str, int]
+    counters: Mapping[str, float]
 
-    def of(self, *starts: str) -> int:
+    def of(self, *starts: str) -> float:
         """Sum of the counters that begin like this."""
         return sum(n for name, n in self.counters.items() if name.startswith(starts))
 

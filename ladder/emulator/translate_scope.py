@@ -177,6 +177,8 @@ class Scope:
     def block(self, head: str) -> Iterator[None]:
         """An indented block under ``head``; never empty."""
         self.deferred.settle()
+        # What came before runs whether or not the block does.
+        self.flush_counts()
         self.emit(head)
         self.indent += 1
         first = len(self.lines)

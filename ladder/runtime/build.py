@@ -9,7 +9,8 @@ from typing import Any
 
 from ladder.checks import Expected, accept, instance, optional, shown
 from ladder.codegen.kernel import LoweredKernel
-from ladder.codegen.toolchain import INSTALL, Toolchain, compile_cuda
+from ladder.codegen.machine_code import compile_kernel
+from ladder.codegen.toolchain import INSTALL, Toolchain
 from ladder.errors import CacheError, LaunchError, LoweringError, PlanError, ToolchainError
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
@@ -56,7 +57,7 @@ def compile_plan(
 
     Raises:
         LoweringError: TVM is missing and the cache has no such kernel.
-        ToolchainError: the compiler refused the text.
+        ToolchainError: the compiler refused the text, or serialised its warpgroup products.
         PlanError: what was given is no plan.
         LadderError: another argument is not what it has to be.
     """
@@ -131,7 +132,7 @@ def _part(plan: Any, lowered: LoweredKernel, toolchain: Toolchain | None) -> Par
     record = as_json(plan.to_json())
     if toolchain is None:
         return Part(record, lowered)
-    cubin = compile_cuda(lowered.source, lowered.device_arch, toolchain=toolchain)
+    cubin = compile_kernel(lowered.source, lowered.device_arch, toolchain=toolchain)
     return Part(record, lowered, {lowered.device_arch: cubin})
 
 

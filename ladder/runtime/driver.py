@@ -7,7 +7,6 @@ driver calls and no allocation, and may be captured into a CUDA graph.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from functools import lru_cache
 from types import ModuleType
@@ -16,6 +15,7 @@ from typing import Any, Protocol, cast
 from ladder.checks import Expected
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import Arguments, TensorMap
+from ladder.runtime.tensor_map import encode_tensor_map, library
 from ladder.ttile.device import GRID_LIMITS
 
 #: dynamic shared memory that a kernel may use without asking, in bytes (CUDA C++ guide, "Compute Capabilities")
@@ -24,12 +24,6 @@ INSTALL = (
     "install NVIDIA's display driver (libcuda.so.1 must be found by the loader, see LD_LIBRARY_PATH) and "
     "pip install 'ladder[cuda]'; without a GPU, plan.run(x, q) computes in NumPy and device='emulator' runs the kernel"
 )
-#: cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT16, _INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_256B, _FLOAT_OOB_FILL_NONE
-MAP_UINT16 = 1
-MAP_NO_INTERLEAVE = 0
-MAP_SWIZZLE_128B = 3
-MAP_L2_PROMOTION_256B = 3
-MAP_ZERO_FILL = 0
 Three = tuple[int, int, int]
 
 
@@ -223,7 +217,7 @@ class CudaDriver:
         self, pointer: int, extents: tuple[int, int], stride: int, box: tuple[int, ...]
     ) -> TensorMap:
         """See :class:`Driver`. By ctypes: the bindings keep maps at addresses that the driver refuses."""
-        return encode_tensor_map(_library().cuTensorMapEncodeTiled, pointer, extents, stride, box)
+        return encode_tensor_map(library().cuTensorMapEncodeTiled, pointer, extents, stride, box)
 
     def device_of(self, pointer: int) -> int:
         """See :class:`Driver`."""
@@ -380,43 +374,6 @@ def _attributes(cuda: ModuleType, cluster: Three | None, *, pdl: bool) -> list[A
         dims.x, dims.y, dims.z = cluster
         attributes.append(attribute)
     return attributes
-
-
-@lru_cache(maxsize=1)
-def _library() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def encode_tensor_map(
-    encode: Any, pointer: int, extents: tuple[int, int], stride: int, box: tuple[int, ...]
-) -> TensorMap:
-    """Fill a tensor map (CUDA driver API, cuTensorMapEncodeTiled: innermost extents first); see :class:`Driver`.
-
-    Raises:
-        LaunchError: the driver refuses the description.
-    """
-    made = TensorMap()
-    status = encode(
-        ctypes.c_void_p(made.address),
-        ctypes.c_int(MAP_UINT16),
-        ctypes.c_uint32(2),
-        ctypes.c_void_p(pointer),
-        (ctypes.c_uint64 * 2)(extents[1], extents[0]),
-        (ctypes.c_uint64 * 1)(stride),
-        (ctypes.c_uint32 * 2)(box[1], box[0]),
-        (ctypes.c_uint32 * 2)(1, 1),
-        ctypes.c_int(MAP_NO_INTERLEAVE),
-        ctypes.c_int(MAP_SWIZZLE_128B),
-        ctypes.c_int(MAP_L2_PROMOTION_256B),
-        ctypes.c_int(MAP_ZERO_FILL),
-    )
-    if status:
-        raise LaunchError(
-            f"the driver refuses a tensor map with error {status}",
-            at=f"{extents[0]} x {extents[1]} elements at {pointer:#x}, rows {stride} B apart, boxes {box}",
-            hint="x needs an address and a row stride of multiples of 16 bytes",
-        )
-    return made
 
 
 def checked(cuda: ModuleType, name: str, result: tuple[Any, ...]) -> Any:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ladder.codegen.kernel import box_rows
-from ladder.codegen.toolchain import Cubin, compile_cuda
+from ladder.codegen.machine_code import compile_kernel
+from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.argument_block import ArgumentLayout, Arguments
 from ladder.runtime.arguments import Call, Variant
@@ -91,7 +92,10 @@ class Launcher:
     """
 
     def __init__(
-        self, variants: Sequence[Variant], driver: Driver | None, compiling: Compile = compile_cuda
+        self,
+        variants: Sequence[Variant],
+        driver: Driver | None,
+        compiling: Compile = compile_kernel,
     ) -> None:
         self._variants = variants
         self._driver = driver

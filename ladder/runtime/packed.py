@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tempfile
+import tokenize
 import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -35,6 +36,8 @@ UNREADABLE = (
     EOFError,
     TypeError,
     AttributeError,
+    SyntaxError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
 )
 

@@ -9,14 +9,16 @@ checked of them), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
 from __future__ import annotations
 
 from ladder.scheduler.candidates import Rejected
+from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Bound, Cost, estimate
 from ladder.scheduler.geometry import KGeometry
-from ladder.scheduler.packing import PACKING_VERSION, Packing, choose_packing
-from ladder.scheduler.plan import Plan, Tiling, default_epilogue
+from ladder.scheduler.packing import PACKING_VERSION, Packing
+from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import Ranking, rank, schedule, shortlist
 from ladder.scheduler.serial import dump_packing, load_packing
 from ladder.scheduler.stage import EpilogueStage, Stage
+from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.tuned import TunedPlan, TunedPlans
 from ladder.scheduler.verify import check, verify
 

@@ -37,7 +37,7 @@ OUT_BYTES = 2
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
     """The stages of a plan, in the order in which a block of K meets them."""
-    tiling, program = plan.tiling, plan.packing.program
+    tiling, program = plan.tiling, plan.program
     return (
         _load_ring(plan),
         *([Barriers(slots=plan.depth)] if plan.family == "specialised" else []),
@@ -86,10 +86,12 @@ def _reduce(plan: Plan) -> Reduce:
 
 def _load_ring(plan: Plan) -> LoadRing:
     tiling, packing = plan.tiling, plan.packing
+    # A warp that loads fills one ring, at which K slices take turns; those that load for themselves have one each.
+    rings = 1 if plan.load_warps else tiling.warps_k
     return LoadRing(
-        rings=tiling.warps_k,
+        rings=rings,
         slots=plan.depth,
-        warps=tiling.ring_warps,
+        warps=tiling.ring_warps * tiling.warps_k // rings,
         weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
         activation_bytes=plan.rows_loaded * packing.geometry.block_k * VALUE_BYTES,
         scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
@@ -111,7 +113,7 @@ def _decode(plan: Plan) -> Decode:
     tiling, packing = plan.tiling, plan.packing
     scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * VALUE_BYTES
     return Decode(
-        program=packing.program,
+        program=plan.program,
         placement=plan.convert,
         atoms=tiling.row_tiles * plan.atoms_per_block,
         scratch_bytes=scratch if plan.convert == "shared" else 0,

@@ -12,7 +12,8 @@ from typing import Any
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.plan import TILE_TOKENS, ZEROS, Plan, Tiling, default_epilogue
+from ladder.scheduler.plan import ZEROS, Plan, default_epilogue
+from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEMENTS, problems
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
@@ -172,7 +173,8 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     wanted |= {name: fixed[name] for name in free if name in fixed}
     for warps_k, warps_n, token_tiles in SPECIALISED_SHAPES:
         tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
-        for split in (fixed["split"],) if "split" in fixed else SPECIALISED_SPLITS:
+        splits = [s for s in SPECIALISED_SPLITS if tiling.token_tiles % s == 0]
+        for split in (fixed["split"],) if "split" in fixed else splits:
             plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
             for kept in _persistences(plan, fixed):
                 for depth in (fixed["depth"],) if "depth" in fixed else _depths(kept):
@@ -207,6 +209,8 @@ def _where_scaled(like: Plan) -> dict[str, str]:
 def _depths(plan: Plan) -> list[int]:
     """Slots that fill the ring's share of shared memory: of half an SM, and of a whole one."""
     least, most = SPECIALISED_DEPTHS
+    if plan.split < 1 or not plan.load_ring.slot_bytes:
+        return [least]  # a split or tiling by hand that makes no plan: the checker says why
     other = sum(stage.shared_bytes for stage in plan.stages) - plan.load_ring.shared_bytes
     whole = plan.device.shared_bytes_per_block - other
     # Programmatic launch: with room for two CTAs on an SM, those of the next launch would double up where this one has none.
@@ -225,7 +229,7 @@ def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
         variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]
     if plan.family == "specialised":
         return variants
-    if "zero" in fixed or not plan.has_zeros or register_shifts(plan.packing) is None:
+    if "zero" in fixed or not plan.has_zeros or register_shifts(plan.reading) is None:
         return variants
     return [replace(variant, zero=zero) for variant in variants for zero in ZEROS]
 
@@ -234,7 +238,7 @@ def _lookaheads(plan: Plan) -> tuple[bool, ...]:
     if plan.compute == "wgmma":
         return (True,)
     # Elements that are loaded one by one between products spill registers, and so do the many steps of a long atom.
-    roomy = plan.access == "vector" and plan.packing.program.steps < LONG_ATOM_STEPS
+    roomy = plan.access == "vector" and plan.program.steps < LONG_ATOM_STEPS
     return (False, True) if plan.depth >= LOOKAHEAD_DEPTH and roomy else (False,)
 
 

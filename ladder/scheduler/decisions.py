@@ -34,9 +34,9 @@ from ladder.scheduler.plan import (
     SCALES,
     ZEROS,
     Plan,
-    Tiling,
 )
 from ladder.scheduler.stage import EpilogueStage
+from ladder.scheduler.tiling import Tiling
 from ladder.ttile import Device
 
 #: decisions that are one of some words
@@ -141,6 +141,46 @@ def decided(given: Mapping[str, object], where: str, error: type[LadderError]) -
         name: accept(value, DECISIONS[name], name, at=f"{where}({name}=...)", error=error)
         for name, value in given.items()
     }
+
+
+#: what the specialised family asks for, and what a plan that leaves it has instead
+_SPECIALISED: Mapping[str, object] = MappingProxyType(
+    {
+        "family": "specialised",
+        "convert": "register",
+        "access": "tensor",
+        "compute": "wgmma",
+        "lookahead": False,
+    }
+)
+_SHARED_RING: Mapping[str, object] = MappingProxyType(
+    {
+        "family": "ring",
+        "access": "vector",
+        "compute": "mma",
+        "zero": "sums",
+        "scale": "accumulator",
+        "split": 1,
+        "persistent": False,
+    }
+)
+
+
+def completed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Decisions by hand, with what has to be given up for them.
+
+    Whatever the specialised family does not have makes the plan one of the ring family; converting in shared memory rules
+    out warpgroup products and lookahead. What was given by name is kept, for the plan checker to judge.
+    """
+    left = plan.family == "specialised" and any(
+        given.get(name, kept) != kept for name, kept in _SPECIALISED.items()
+    )
+    ring = dict(_SHARED_RING) if left else {}
+    if left and given.get("compute") == "wgmma":
+        ring |= {"lookahead": True, "zero": "register"}
+    if given.get("convert", plan.convert) == "shared":
+        ring |= {"compute": "mma", "lookahead": False}
+    return {**ring, **given}
 
 
 #: the same for a plan itself, which holds its device by value

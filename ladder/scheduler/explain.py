@@ -75,7 +75,7 @@ def hint_lines(plan: Plan) -> list[str]:
 
 def decode_lines(plan: Plan) -> list[str]:
     """The decode program, what it defers, and whether it keeps every value."""
-    program = plan.packing.program
+    program = plan.program
     pipes = ", ".join(f"{count:g} {pipe}" for pipe, count in program.pipes().items() if count)
     answer = losslessness(plan.op.weight, plan.op.activation)
     lines = [

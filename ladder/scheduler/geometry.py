@@ -96,3 +96,12 @@ class KGeometry:
     def is_contiguous(self) -> bool:
         """Whether a padded position below ``k`` is the logical one (no padding inside)."""
         return self.groups == 1 or self.padded_group == self.group
+
+
+def vector_widths(words: int) -> tuple[int, ...]:
+    """Split the words of a lane into load vectors of 4, 2 and 1 words, widest first."""
+    widths: list[int] = []
+    for width in (4, 2, 1):
+        widths += [width] * (words // width)
+        words %= width
+    return tuple(widths)

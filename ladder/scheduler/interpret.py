@@ -104,7 +104,7 @@ def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:
 
 def decode_lanes(plan: Plan, packed: Packed, tiles: slice) -> Floats:
     """Lane values of some row tiles: packed words -> float32 ``[16 * tiles, padded_k]``, what the mma multiplies."""
-    packing, program = plan.packing, plan.packing.program
+    packing, program = plan.packing, plan.program
     words = packing.words_of(packing.weight_by_tile(packed["weight"])[tiles])
     registers = fragments(program, words)
     count, atoms = registers.shape[:2]
@@ -220,7 +220,7 @@ class _Rows:
     def _scaled(self, lanes: Floats, group: int) -> Floats:
         """Weights ``[rows, 16]`` scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
         plan = self.plan
-        ((g, h),) = plan.packing.program.affine
+        ((g, h),) = plan.program.affine
         alpha = self._by_row(float(g.alpha), float(h.alpha))
         beta = self._by_row(float(g.beta), float(h.beta))
         unit, scale = self.packed["unit"][0], self._scale(group)
@@ -241,7 +241,7 @@ class _Rows:
     def _flush(self, total: Floats, x: Floats, steps: list[int], group: int) -> Floats:
         """Multiply some k16 steps, then add their accumulators with scale, zero and deferred factors."""
         plan = self.plan
-        program = plan.packing.program
+        program = plan.program
         accumulators = [np.zeros_like(total) for _ in program.affine]
         sums = [np.zeros((len(x), 1), np.float32) for _ in plan.sum_sets]
         for step in steps:
@@ -267,14 +267,12 @@ class _Rows:
             return self._scaled(lanes, group)
         if self.plan.zero != "register":
             return lanes
-        shifts = register_shifts(self.plan.packing)
+        shifts = register_shifts(self.plan.reading)
         assert shifts is not None, "the plan checker admits exact subtraction only"
         units, betas = zip(
             *(
                 ((1 << shift) / affine.alpha, affine.beta)
-                for affine, shift in zip(
-                    self.plan.packing.program.affine[cls], shifts[cls], strict=True
-                )
+                for affine, shift in zip(self.plan.program.affine[cls], shifts[cls], strict=True)
             ),
             strict=True,
         )

@@ -17,6 +17,19 @@ from numpy.typing import NDArray
 from ladder.checks import MAPPING, accept, refuse_unknown, shown
 from ladder.decode.program import DecodeProgram
 from ladder.errors import PackingError
+from ladder.scheduler.array_tools import (
+    RAW,
+    Array,
+    Namespace,
+    as_uint32,
+    constant,
+    contiguous,
+    lookup,
+    namespace,
+    pad_columns,
+    pad_rows,
+    raw_bits,
+)
 from ladder.scheduler.packing import BAND_TILES, METADATA_ROWS, TILE_ROWS, Packing
 from ladder.scheduler.unit import (
     largest_finite_bits,
@@ -25,18 +38,11 @@ from ladder.scheduler.unit import (
     unit_for,
 )
 
-#: an array of any library, its namespace, its device
-Array = Any
-Namespace = Any
-
 #: what may stand beside the codes
 METADATA = ("scales", "zeros", "global_scale")
 
 #: codes that are moved at once, so that 32-bit copies of them stay small
 CHUNK_CODES = 1 << 24
-
-#: signed integers that stand for raw bits, by bytes (torch shifts and indexes these everywhere)
-_RAW = {1: "uint8", 2: "int16", 4: "int32"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +97,10 @@ def pack_arrays(
     Raises:
         PackingError: shapes do not fit the packing, parts are missing, or a code occurs that the decode cannot carry.
     """
-    xp = _namespace("codes", codes)
+    xp = namespace("codes", codes)
     for name, array in (("scales", scales), ("zeros", zeros)):
         if array is not None:
-            _namespace(name, array)
+            namespace(name, array)
     _check(xp, packing, codes, {"scales": scales, "zeros": zeros})
     weight = _pack_codes(xp, packing, codes)
     arrays = {"weight": weight}
@@ -110,7 +116,7 @@ def pack_arrays(
         arrays["global_scale"] = xp.asarray([global_scale], dtype=xp.float32, device=device)
     if packing.program.table is not None:
         entries = np.asarray(packing.program.table.entries, np.uint32).view(np.int32)
-        arrays["table"] = _as_uint32(xp, _constant(xp, entries, codes))
+        arrays["table"] = as_uint32(xp, constant(xp, entries, codes))
     return arrays
 
 
@@ -121,7 +127,7 @@ def unpack_arrays(packing: Packing, arrays: Mapping[str, Array]) -> dict[str, Ar
         PackingError: an array is missing, or has another shape than the packing says.
     """
     check_packed(packing, arrays, exact=False)
-    xp = _namespace("weight", arrays["weight"])
+    xp = namespace("weight", arrays["weight"])
     parts: dict[str, Array] = {"codes": _unpack_codes(xp, packing, arrays["weight"])}
     if packing.scale_dtype is not None:
         parts["scales"] = _unpack_metadata(xp, packing, arrays["scales"])
@@ -167,7 +173,7 @@ def check_packed(packing: Packing, arrays: Mapping[str, Array], *, exact: bool) 
 
 def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
     tiles, cut = packing.stored_tiles, packing.geometry
-    padded = _pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
+    padded = pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
     step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
     places = runs(packing.program)
     parts = [
@@ -178,22 +184,22 @@ def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
     banded = xp.reshape(
         by_tile, (packing.bands, BAND_TILES, cut.blocks, packing.atoms_per_block, -1)
     )
-    return _as_uint32(xp, xp.permute_dims(banded, (0, 2, 1, 3, 4)))
+    return as_uint32(xp, xp.permute_dims(banded, (0, 2, 1, 3, 4)))
 
 
 def _pack_tiles(xp: Namespace, packing: Packing, codes: Array, places: tuple[Run, ...]) -> Array:
     """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32 * words]``."""
     program = packing.program
     fragment = _fragment(xp, packing, codes)
-    index = fragment + _constant(xp, _table_offsets(program), codes)
-    stored = _lookup(xp, np.asarray(program.relabels, np.int32), index)
+    index = fragment + constant(xp, _table_offsets(program), codes)
+    stored = lookup(xp, np.asarray(program.relabels, np.int32), index)
     words: list[Array] = [xp.zeros_like(stored[..., 0]) for _ in range(program.words)]
     for run in places:
         bits = (stored[..., run.code] >> run.low) & run.mask
         words[run.word] = words[run.word] | (bits << run.position)
     by_word = xp.stack(words, axis=2)
     flat = xp.reshape(by_word, (*by_word.shape[:2], -1))
-    return xp.take(flat, _constant(xp, packing.word_order, codes), axis=2)
+    return xp.take(flat, constant(xp, packing.word_order, codes), axis=2)
 
 
 def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
@@ -202,11 +208,11 @@ def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
     places = runs(program)
     inverse = np.argsort(packing.word_order)
     parts = []
-    raw = xp.permute_dims(_raw(xp, weight), (0, 2, 1, 3, 4))
+    raw = xp.permute_dims(raw_bits(xp, weight), (0, 2, 1, 3, 4))
     by_tile = xp.reshape(raw, (packing.stored_tiles, packing.atoms, packing.atom_words))
     for first in range(0, packing.stored_tiles, step):
         flat = by_tile[first : first + step, ...]
-        words = xp.take(flat, _constant(xp, inverse, weight), axis=2)
+        words = xp.take(flat, constant(xp, inverse, weight), axis=2)
         words = xp.reshape(words, (*flat.shape[:2], program.words, 32))
         parts.append(_unpack_tiles(xp, packing, words, places))
     codes = xp.concat(parts, axis=0)[: packing.n, :]
@@ -221,9 +227,9 @@ def _unpack_tiles(xp: Namespace, packing: Packing, words: Array, places: tuple[R
         # an arithmetic shift brings copies of the sign; the mask takes them off
         bits = (words[:, :, run.word, :] >> run.position) & run.mask
         stored[run.code] = stored[run.code] | (bits << run.low)
-    index = xp.stack(stored, axis=3) + _constant(xp, _table_offsets(program), words)
+    index = xp.stack(stored, axis=3) + constant(xp, _table_offsets(program), words)
     restore = np.argsort(np.asarray(program.relabels, np.int32), axis=1)
-    codes = _lookup(xp, restore, index)
+    codes = lookup(xp, restore, index)
     tiles, atoms = words.shape[:2]
     split = xp.reshape(codes, (tiles, atoms, 8, 4, program.steps, 2, 2, 2))
     #       tile atom g t step k_half row_half half -> tile row_half g atom step k_half t half
@@ -251,12 +257,12 @@ def _pad_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
     """``[n, k]`` -> ``[n, padded_k]``, every group padded, then the last block."""
     cut, fill = packing.geometry, packing.pad_code
     if cut.is_contiguous:
-        return _pad_columns(xp, codes, cut.padded_k, fill)
+        return pad_columns(xp, codes, cut.padded_k, fill)
     n = codes.shape[0]
-    whole = _pad_columns(xp, codes, cut.groups * cut.group, fill)
+    whole = pad_columns(xp, codes, cut.groups * cut.group, fill)
     groups = xp.reshape(whole, (n * cut.groups, cut.group))
-    padded = _pad_columns(xp, groups, cut.padded_group, fill)
-    return _pad_columns(xp, xp.reshape(padded, (n, -1)), cut.padded_k, fill)
+    padded = pad_columns(xp, groups, cut.padded_group, fill)
+    return pad_columns(xp, xp.reshape(padded, (n, -1)), cut.padded_k, fill)
 
 
 def _drop_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
@@ -275,22 +281,22 @@ def _drop_groups(xp: Namespace, packing: Packing, codes: Array) -> Array:
 def _pack_metadata(xp: Namespace, packing: Packing, values: Array) -> Array:
     """``[ceil(n / rows), groups]`` -> ``[bands, padded_groups, 4, 16]``, same dtype; padding is all zero bits."""
     rows = packing.weight.group[0] or packing.n
-    raw = _raw(xp, values)
-    raw = xp.take(raw, _constant(xp, np.arange(packing.n) // rows, values), axis=0)
-    raw = _pad_columns(xp, raw, packing.geometry.padded_groups, 0)
-    raw = _pad_rows(xp, raw, packing.stored_tiles * TILE_ROWS, 0)
+    raw = raw_bits(xp, values)
+    raw = xp.take(raw, constant(xp, np.arange(packing.n) // rows, values), axis=0)
+    raw = pad_columns(xp, raw, packing.geometry.padded_groups, 0)
+    raw = pad_rows(xp, raw, packing.stored_tiles * TILE_ROWS, 0)
     banded = xp.reshape(raw, (packing.bands, BAND_TILES, TILE_ROWS, -1))
-    ordered = xp.take(banded, _constant(xp, METADATA_ROWS, values), axis=2)
-    return _contiguous(xp, xp.permute_dims(ordered, (0, 3, 1, 2))).view(values.dtype)
+    ordered = xp.take(banded, constant(xp, METADATA_ROWS, values), axis=2)
+    return contiguous(xp, xp.permute_dims(ordered, (0, 3, 1, 2))).view(values.dtype)
 
 
 def _unpack_metadata(xp: Namespace, packing: Packing, packed: Array) -> Array:
-    raw = xp.permute_dims(_raw(xp, packed), (0, 2, 3, 1))
-    raw = xp.take(raw, _constant(xp, np.argsort(METADATA_ROWS), packed), axis=2)
+    raw = xp.permute_dims(raw_bits(xp, packed), (0, 2, 3, 1))
+    raw = xp.take(raw, constant(xp, np.argsort(METADATA_ROWS), packed), axis=2)
     raw = xp.reshape(raw, (packing.stored_tiles * TILE_ROWS, -1))
     rows = packing.weight.group[0] or packing.n
     kept = raw[: packing.n : rows, : packing.geometry.groups]
-    return _contiguous(xp, kept).view(packed.dtype)
+    return contiguous(xp, kept).view(packed.dtype)
 
 
 def _unit(xp: Namespace, packing: Packing, arrays: Mapping[str, Array]) -> Array:
@@ -309,7 +315,7 @@ def _largest(xp: Namespace, array: Array, dtype: np.dtype[Any]) -> float:
 
     Floats without their sign are in the order of their bits, so that no library needs to know the type.
     """
-    raw = xp.reshape(_raw(xp, array), (-1,))
+    raw = xp.reshape(raw_bits(xp, array), (-1,))
     numbers = xp.astype(raw, xp.int32) & magnitude_mask(dtype)
     finite = xp.where(numbers <= largest_finite_bits(dtype), numbers, xp.zeros_like(numbers))
     return magnitude_of(int(xp.max(finite)), dtype)
@@ -317,76 +323,18 @@ def _largest(xp: Namespace, array: Array, dtype: np.dtype[Any]) -> float:
 
 def _zero_values(xp: Namespace, packing: Packing, zeros: Array) -> Array:
     assert packing.zero_dtype is not None
-    bits = _lookup(xp, packing.zero_bits, xp.astype(zeros, xp.int32))
-    raw = _contiguous(xp, xp.astype(bits, getattr(xp, _RAW[packing.zero_dtype.itemsize])))
+    bits = lookup(xp, packing.zero_bits, xp.astype(zeros, xp.int32))
+    raw = contiguous(xp, xp.astype(bits, getattr(xp, RAW[packing.zero_dtype.itemsize])))
     return raw.view(getattr(xp, packing.zero_dtype.name))
 
 
 def _zero_codes(xp: Namespace, packing: Packing, zeros: Array) -> Array:
-    raw = _raw(xp, zeros)
+    raw = raw_bits(xp, zeros)
     codes = xp.zeros_like(raw)
     bits = packing.zero_bits
     for code in reversed(packing.element.number_codes):
         codes = xp.where(raw == int(bits[code]), xp.full_like(raw, code), codes)
     return xp.astype(codes, xp.uint8)
-
-
-# -- small tools ------------------------------------------------------------------------------------------------
-
-
-def _namespace(name: str, array: Array) -> Namespace:
-    import array_api_compat
-
-    if not array_api_compat.is_array_api_obj(array):
-        raise PackingError(
-            f"{name} is {shown(array)}, not an array",
-            at="pack_arrays",
-            hint="give arrays of torch, CuPy, NumPy or another library of the array API",
-        )
-    return array_api_compat.array_namespace(array)
-
-
-def _constant(xp: Namespace, values: NDArray[Any], like: Array) -> Array:
-    """A small array on the device of another: indices as int64, the rest as they are."""
-    host = values.astype(np.int64) if values.dtype == np.intp else values
-    return xp.asarray(host.tolist(), dtype=getattr(xp, host.dtype.name), device=like.device)
-
-
-def _lookup(xp: Namespace, table: NDArray[Any], index: Array) -> Array:
-    """``table.ravel()[index]`` as int32."""
-    flat = _constant(xp, table.astype(np.int32).reshape(-1), index)
-    return xp.reshape(xp.take(flat, xp.reshape(index, (-1,)), axis=0), index.shape)
-
-
-def _pad_columns(xp: Namespace, array: Array, extent: int, fill: int) -> Array:
-    missing = extent - array.shape[1]
-    if not missing:
-        return array
-    border = xp.full((array.shape[0], missing), fill, dtype=array.dtype, device=array.device)
-    return xp.concat([array, border], axis=1)
-
-
-def _pad_rows(xp: Namespace, array: Array, extent: int, fill: int) -> Array:
-    missing = extent - array.shape[0]
-    if not missing:
-        return array
-    border = xp.full((missing, array.shape[1]), fill, dtype=array.dtype, device=array.device)
-    return xp.concat([array, border], axis=0)
-
-
-def _contiguous(xp: Namespace, array: Array) -> Array:
-    """A copy in row-major order: only such an array can be viewed as another dtype."""
-    return xp.reshape(xp.asarray(array, copy=True), (-1,)).reshape(array.shape)
-
-
-def _raw(xp: Namespace, array: Array) -> Array:
-    """The bits of an array as integers that every library can move."""
-    size = array.dtype.itemsize
-    return _contiguous(xp, array).view(getattr(xp, _RAW[size]))
-
-
-def _as_uint32(xp: Namespace, array: Array) -> Array:
-    return _contiguous(xp, array).view(xp.uint32)
 
 
 def _check(xp: Namespace, packing: Packing, codes: Array, metadata: Mapping[str, Any]) -> None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ladder.checks import accept, integer, optional, refuse_unknown
-from ladder.decode.program import Affine
+from ladder.decode.program import Affine, DecodeProgram
 from ladder.errors import PlanError
 from ladder.graph.matmul import MAX_EXTENT, MatMul
+from ladder.scheduler import registers
 from ladder.scheduler.assemble import stages_of
 from ladder.scheduler.geometry import STEP_K
-from ladder.scheduler.packing import TILE_ROWS, Packing
+from ladder.scheduler.packing import Packing
 from ladder.scheduler.stage import (
     AddBias,
     EpilogueStage,
@@ -28,26 +29,13 @@ from ladder.scheduler.stage import (
     Reduce,
     Stage,
 )
+from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.zero import register_shifts, shifted
 from ladder.ttile import Device
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
     from ladder.scheduler.cost import Cost
-
-#: tokens of one mma tile: the N extent of m16n8k16
-TILE_TOKENS = 8
-
-#: what makes the specialised family, and what takes its place where one of these is decided otherwise
-SPECIALISED = {"compute": "wgmma", "access": "tensor", "convert": "register"}
-GIVEN_UP = {
-    "family": "ring",
-    "compute": "mma",
-    "access": "vector",
-    "scale": "accumulator",
-    "split": 1,
-    "persistent": False,
-}
 
 #: most tokens of a CTA whose loop takes several blocks in a turn
 FEW_TOKENS = 64
@@ -68,56 +56,6 @@ COMPUTES = ("mma", "wgmma")
 ACCESSES = ("vector", "scalar", "tensor")
 SCALES = ("accumulator", "register")
 LAUNCHES = ("plain", "pdl")
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """How a CTA's work is shared among its warps.
-
-    Attributes:
-        warps_k: K slices; each has a ring of its own, their sums are added at the end.
-        warps_n: warps along the output channels.
-        warps_m: warps along the tokens.
-        row_tiles: 16-channel tiles of one warp.
-        token_tiles: 8-token tiles of one warp.
-    """
-
-    warps_k: int
-    warps_n: int
-    warps_m: int
-    row_tiles: int
-    token_tiles: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of the CTA."""
-        return 32 * self.warps_k * self.warps_n * self.warps_m
-
-    @property
-    def ring_warps(self) -> int:
-        """Warps that share one ring."""
-        return self.warps_n * self.warps_m
-
-    @property
-    def tile_rows(self) -> int:
-        """16-channel tiles of the CTA."""
-        return self.warps_n * self.row_tiles
-
-    @property
-    def channels(self) -> int:
-        """Output channels of the CTA."""
-        return self.tile_rows * TILE_ROWS
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of the CTA."""
-        return self.warps_m * self.token_tiles * TILE_TOKENS
-
-    def __str__(self) -> str:
-        return (
-            f"{self.channels} channels x {self.tokens} tokens, warps k{self.warps_k} n{self.warps_n}"
-            f" m{self.warps_m}, {self.row_tiles} x {self.token_tiles} tiles a warp"
-        )
 
 
 @dataclass(frozen=True)
@@ -164,6 +102,23 @@ class Plan:
     m_range: tuple[int, int | None] = (0, None)
     launch: str = "plain"
     epilogue: tuple[EpilogueStage, ...] = field(default=())
+
+    # -- decoding ---------------------------------------------------------------------------------------------
+
+    @property
+    def reading(self) -> Packing:
+        """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
+
+        A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
+        keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
+        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`).
+        """
+        return self.packing.one_class if self.compute == "wgmma" else self.packing
+
+    @property
+    def program(self) -> DecodeProgram:
+        """The decode program of this plan."""
+        return self.reading.program
 
     # -- sizes ------------------------------------------------------------------------------------------------
 
@@ -260,20 +215,20 @@ class Plan:
     @property
     def has_zeros(self) -> bool:
         """Whether something is to be taken off: zero points of the weight, or a zero that its decoding defers."""
-        return self.packing.zero_dtype is not None or self.packing.program.defers_zero
+        return self.packing.zero_dtype is not None or self.program.defers_zero
 
     @cached_property
     def sum_sets(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
         if "register" in (self.zero, self.scale) or not self.has_zeros:
             return ()
-        return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.packing.program.affine))
+        return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.program.affine))
 
     @cached_property
     def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
         """``[classes][2]`` what the accumulators have to apply."""
-        affine = self.packing.program.affine
-        shifts = register_shifts(self.packing) if self.zero == "register" else None
+        affine = self.program.affine
+        shifts = register_shifts(self.reading) if self.zero == "register" else None
         if shifts is None:
             return affine
         return tuple(
@@ -284,7 +239,7 @@ class Plan:
         """Index of the sum set that a class of steps adds to."""
         if not self.sum_sets:
             return None
-        g, h = self.packing.program.affine[cls]
+        g, h = self.program.affine[cls]
         return self.sum_sets.index((g.beta, h.beta))
 
     @property
@@ -334,9 +289,9 @@ class Plan:
         device, share = self.device, -(-self.channel_tiles // self.device.sms)
         surely, perhaps = (
             device.blocks_resident(
-                threads=self.threads, registers=registers, shared_bytes=self.shared_bytes
+                threads=self.threads, registers=count, shared_bytes=self.shared_bytes
             )
-            for registers in (self.registers, LEAST_REGISTERS)
+            for count in (self.registers, LEAST_REGISTERS)
         )
         wanted = 2 * share if surely >= 2 * share else share
         if perhaps <= wanted:
@@ -347,37 +302,31 @@ class Plan:
     @cached_property
     def registers(self) -> int:
         """Registers per thread, estimated."""
-        return 24 + sum(stage.registers for stage in self.stages)
+        return registers.kept(self)
 
     @cached_property
     def most_registers(self) -> int:
         """Registers per thread at the busiest point, estimated; with fewer the kernel would spill."""
-        return self.registers + sum(stage.temporaries for stage in self.stages)
+        return registers.most(self)
 
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
-        Converting in shared memory rules out warpgroup products, lookahead and the specialised family, and so do other
-        products and accesses for that family; these are given up unless they are asked for by name.
+        Some decisions rule out others, which are given up for them unless they are asked for by name: converting in shared
+        memory warpgroup products and lookahead; another product, access or place than the specialised family has, that
+        family and what goes with it.
 
         Raises:
             PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
             DeviceError: the name of a device is unknown.
         """
-        from ladder.scheduler.decisions import DECISIONS, decided
+        from ladder.scheduler.decisions import DECISIONS, completed, decided
         from ladder.scheduler.verify import verify
 
         refuse_unknown(
             decisions, DECISIONS, "a plan has no decision", at="Plan.with_", error=PlanError
         )
-        decisions = decided(decisions, "Plan.with_", PlanError)
-        if self.family == "specialised" and any(
-            decisions.get(name, value) != value for name, value in SPECIALISED.items()
-        ):
-            decisions = {**GIVEN_UP, **decisions}
-        if decisions.get("convert", self.convert) == "shared":
-            decisions = {"compute": "mma", "lookahead": False, **decisions}
-        plan = replace(self, **decisions)
+        plan = replace(self, **completed(self, decided(decisions, "Plan.with_", PlanError)))
         verify(plan)
         return plan
 

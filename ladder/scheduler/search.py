@@ -13,9 +13,10 @@ from ladder.checks import accept, optional, refuse_unknown, text
 from ladder.errors import LosslessError, ScheduleError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.candidates import Rejected, enumerate_plans
+from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Cost, estimate
 from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
-from ladder.scheduler.packing import Packing, choose_packing
+from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan

@@ -24,9 +24,10 @@ from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.plan import Plan, Tiling
+from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
+from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
 from ladder.ttile import (
     CostConstants,

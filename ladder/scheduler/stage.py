@@ -51,10 +51,10 @@ class LoadRing(Stage):
     """Transform-Load global -> shared: rings of slots, each filled by ``cp.async`` with one block of K.
 
     A ring belongs to the warps that share a K slice: one warp in the skinny family (no CTA barrier in the main loop), all
-    warps of the slice in the ring family.
+    warps of the slice in the ring family, and all that multiply in the specialised family.
 
     Attributes:
-        rings: K slices of the CTA.
+        rings: K slices of the CTA, or one that all of them read in turns.
         slots: slots of one ring; ``slots - 1`` blocks are in flight.
         warps: warps that share a ring.
         weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
@@ -149,7 +149,7 @@ class ScaleRegisters(Stage):
         fragments: fragment registers that live at once.
     """
 
-    name: ClassVar[str] = "scale in registers"
+    name: ClassVar[str] = "weight scale"
     groups: int
     fragments: int
 
@@ -198,7 +198,7 @@ class Decode(Stage):
     def temporaries(self) -> int:
         """Registers per thread, estimated."""
         # Measured on ptxas' spills: about one value under way for each operation that 8 codes take.
-        return round(self.row_tiles * sum(self.program.pipes().values()))
+        return round(self.row_tiles * len(self.program.ops) / self.program.steps)
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from ladder.primitives import Axes, Convert, Map, Pad, Primitive, Slice, Step, chain, pad_groups
 from ladder.scheduler.geometry import STEP_K, round_up
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
-from ladder.scheduler.plan import TILE_TOKENS, Plan
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.ttile import Tile
 
 #: lanes of a warp
@@ -95,7 +96,7 @@ def band_order(packing: Packing) -> Axes:
 def load_steps(plan: Plan) -> tuple[Transfer, ...]:
     """Transform-Load: dram -> shared -> register for weights and activations, with their conversion."""
     tiling, packing = plan.tiling, plan.packing
-    program = packing.program
+    program = plan.program
     packed = pack_steps(plan).steps[-1].result
     per_block = plan.atoms_per_block
     bands = min(max(1, tiling.tile_rows // BAND_TILES), packing.bands)

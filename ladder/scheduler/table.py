@@ -22,17 +22,29 @@ def head(plan: Plan) -> list[str]:
     """Operator, device and decisions."""
     tiling, launch = plan.tiling, plan.launch
     blocks = plan.packing.geometry.blocks
+    in_register = plan.scale == "register"
+    loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
+    shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
     return [
         str(plan.op),
         f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
         f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(plan.channel_tiles, 'CTA')} along N",
         (
             f"  warps    {tiling.threads // 32}: {tiling.warps_k} along K, {tiling.warps_n} along N,"
-            f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8"
+            f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8{loads}"
         ),
-        f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots",
+        f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots{shared}",
         f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}",
-        *([f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"] if plan.has_zeros else []),
+        *(
+            [f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"]
+            if plan.has_zeros and not in_register
+            else []
+        ),
+        *(
+            ["  scales   applied to decoded weights, zeros with them, by one fma a register"]
+            if in_register
+            else []
+        ),
         f"  compute  {plan.compute}: {PRODUCTS.get(plan.compute, 'not offered')}",
         *(
             ["  walk     the next block's first fragments beside the last products"]
@@ -61,6 +73,6 @@ def stages(plan: Plan) -> list[str]:
         lines.append(f"  {stage.name:<13}{stage.describe()} ({held}{stage.registers} registers)")
     lines.append(
         f"total {plan.shared_bytes} B shared, about {plan.registers} registers a thread,"
-        f" {plan.tiling.threads} threads"
+        f" {plan.threads} threads"
     )
     return lines

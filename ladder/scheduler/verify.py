@@ -7,13 +7,20 @@ package brings its rules by appending to a copy of :data:`RULES`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
-from typing import NamedTuple
 
 from ladder.errors import PlanError
 from ladder.scheduler.decisions import OFFERED, misfits
 from ladder.scheduler.plan import Plan, default_epilogue
+from ladder.scheduler.problem import Problem, Rule
+from ladder.scheduler.registers import given
+from ladder.scheduler.verify_specialised import (
+    persistent_is_kept,
+    scales_are_applied_once,
+    specialised_is_kept,
+    split_is_even,
+)
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile.device import GRID_LIMITS
 
@@ -30,9 +37,6 @@ SLICE_BARRIERS = 15
 #: slots of a ring with lookahead: one is read, one is looked into, one is filled
 LOOKAHEAD_DEPTH = 3
 
-#: CTAs of a cluster that every device with clusters takes (CUDA C++ guide, "Thread Block Clusters")
-CLUSTER_CTAS = 8
-
 #: activations of 2 bytes in one 16-byte copy
 VECTOR_ELEMENTS = 8
 
@@ -44,19 +48,6 @@ INSTEAD = {
     "mma": "choose another activation type",
     "wgmma": 'compute="mma", or other token_tiles where the device has wgmma',
 }
-
-
-class Problem(NamedTuple):
-    """One broken rule: what was found, and what to do about it."""
-
-    what: str
-    hint: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.hint})" if self.hint else self.what
-
-
-Rule = Callable[[Plan], Iterator[Problem]]
 
 
 def decisions_have_their_kinds(plan: Plan) -> Iterator[Problem]:
@@ -103,12 +94,12 @@ def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
 def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
     """The device has the product instruction and the features that the stages use."""
     device, name = plan.device, plan.instruction
-    if name not in {instruction.name for instruction in device.instruction_set}:
+    if not any(instruction.name == name for instruction in device.instruction_set):
         yield Problem(f"{device.name} has no instruction {name}", INSTEAD[plan.compute])
     wanted = [*FEATURES, *(["pdl"] if plan.launch == "pdl" else [])]
     wanted += ["tma"] if plan.access == "tensor" else []
     wanted += ["cluster"] if plan.split > 1 else []
-    wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.packing.program.ops if op.kind == "cvt"})
+    wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.program.ops if op.kind == "cvt"})
     for feature in wanted:
         if not device.has(feature):
             yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
@@ -158,8 +149,13 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
 
 
 def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
-    """Zero points come off in registers only where every difference is a number of the compute type."""
-    if plan.zero == "register" and register_shifts(plan.packing) is None:
+    """Zero points come off in registers only where every difference is a number of the compute type.
+
+    Where weights are scaled in registers, which rounds them, zero points come off with that.
+    """
+    if plan.scale == "register":
+        return
+    if plan.zero == "register" and register_shifts(plan.reading) is None:
         yield Problem(
             f"zeros of {plan.op.weight} cannot be taken off exactly in {plan.packing.program.compute}",
             'zero="sums"',
@@ -188,74 +184,11 @@ def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
         )
 
 
-def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
-    """Specialised: warpgroups side by side along n, tensor maps, weights scaled before they are multiplied."""
-    if plan.family != "specialised":
-        if plan.access == "tensor":
-            yield Problem(
-                "tensor maps fill the rings of the specialised family only", 'access="vector"'
-            )
-        return
-    for name, value, wanted in (
-        ("compute", plan.compute, "wgmma"),
-        ("access", plan.access, "tensor"),
-        ("convert", plan.convert, "register"),
-        ("lookahead", plan.lookahead, False),
-    ):
-        if value != wanted:
-            yield Problem(
-                f"the specialised family has {name} = {wanted!r}, not {value!r}", "another family"
-            )
-    if plan.tiling.warps_k > min(plan.depth, plan.packing.geometry.blocks // plan.split):
-        yield Problem(
-            f"{plan.tiling.warps_k} K slices take turns at {plan.depth} slots and"
-            f" {plan.packing.geometry.blocks // plan.split} blocks",
-            "fewer K slices, or more slots",
-        )
-    if plan.flushes_per_block:
-        yield Problem(
-            f"the specialised family keeps one sum of all K, scales of {plan.op.weight} change along it",
-            'scale="register"',
-        )
-
-
-def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
-    """Scales in registers: there are scales, one class of steps, and accumulators that only the unit multiplies."""
-    if plan.scale != "register":
-        return
-    program = plan.packing.program
-    if plan.family != "specialised":
-        yield Problem("scales are applied in registers by the specialised family only")
-    if plan.packing.scale_dtype is None:
-        yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
-    if program.classes > 1:
-        yield Problem(f"scales in registers take one class of steps, not {program.classes}")
-
-
-def split_is_even(plan: Plan) -> Iterator[Problem]:
-    """CTAs of a cluster share the blocks of K and the token tiles that they finish."""
-    if plan.split == 1:
-        return
-    if plan.family != "specialised":
-        yield Problem("K is shared over a cluster by the specialised family only", "split=1")
-    if plan.split > CLUSTER_CTAS:
-        yield Problem(f"{plan.split} CTAs > {CLUSTER_CTAS} of a portable cluster", "fewer CTAs")
-    if plan.tiling.token_tiles % plan.split:
-        yield Problem(
-            f"{plan.tiling.token_tiles} token tiles cannot be finished by {plan.split} CTAs alike",
-            "a split that divides the token tiles",
-        )
-    if plan.packing.geometry.blocks < plan.split:
-        yield Problem(
-            f"{plan.split} CTAs share {plan.packing.geometry.blocks} blocks of K", "a smaller split"
-        )
-
-
 def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
     """wgmma: four warps of 16 channels each multiply all tokens of the CTA, which lie in tiles of 64 k."""
     if plan.compute != "wgmma":
         return
-    tiling, program = plan.tiling, plan.packing.program
+    tiling, program = plan.tiling, plan.program
     if tiling.warps_n % 4 or tiling.warps_m != 1 or tiling.row_tiles != 1:
         yield Problem(
             "a warpgroup is four warps along n with one row tile each, not"
@@ -277,19 +210,6 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
         )
     if plan.family == "ring" and not plan.lookahead:
         yield Problem("products of wgmma run ahead of the ring barrier", "lookahead=True")
-
-
-def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
-    """Persistent: one warpgroup or more beside each other has all K of a tile, and stores fragments beside the ring."""
-    if not plan.persistent:
-        return
-    if plan.family != "specialised" or not plan.stores_fragments:
-        yield Problem(
-            "only the specialised family with outputs of two bytes works through several tiles",
-            "persistent=False",
-        )
-    if plan.tiling.warps_k > 1:
-        yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
 
 
 def m_range_is_covered(plan: Plan) -> Iterator[Problem]:
@@ -347,12 +267,10 @@ def shared_memory_fits(plan: Plan) -> Iterator[Problem]:
 def registers_fit(plan: Plan) -> Iterator[Problem]:
     """The estimate stays within a thread's registers, and a block's within the SM's."""
     device, need = plan.device, plan.most_registers
-    share = device.registers_per_sm // plan.threads
-    most = min(device.registers_per_thread, share)
+    most = given(device, plan.threads)
     if need > most:
         yield Problem(
-            f"about {need} registers a thread > {most}"
-            f" ({device.registers_per_thread} of a thread, {share} of {plan.threads} threads)",
+            f"about {need} registers a thread > {most} of {plan.threads} threads",
             "smaller tiles a warp, or fewer warps",
         )
 

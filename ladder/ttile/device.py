@@ -254,8 +254,9 @@ class Device:
         Raises:
             DeviceError: the device has no such instruction.
         """
-        for instruction in self.instruction_set:
-            if TEXT.fits(name) and instruction.name == name:
+        known = self.instruction_set if TEXT.fits(name) else ()
+        for instruction in known:
+            if instruction.name == name:
                 return instruction
         raise DeviceError(
             f"no instruction {shown(name)}",

@@ -12,7 +12,7 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.decode.program import LANE_ADDRESS, Const, DecodeProgram, Op, Operand
-from ladder.scheduler.packing import vector_widths
+from ladder.scheduler.geometry import vector_widths
 
 
 class AtomDecoder:
@@ -120,7 +120,7 @@ class DecodeEmitter:
 
     def __init__(self, kernel: Kernel, table_base: int) -> None:
         self.kernel, self.table_base = kernel, table_base
-        self.program = kernel.plan.packing.program
+        self.program = kernel.plan.program
         self.lane_address = e.bind(e.cast("uint32", kernel.lane) * e.u32(4), "lane_address")
         self.count = 0
 

@@ -20,7 +20,7 @@ from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.widen import narrow
 from ladder.scheduler.assemble import STAGED_TOKENS
 from ladder.scheduler.packing import TILE_ROWS
-from ladder.scheduler.plan import TILE_TOKENS
+from ladder.scheduler.tiling import TILE_TOKENS
 
 #: bytes of the totals of one 16 x 8 tile
 FRAGMENT_BYTES = TILE_ROWS * TILE_TOKENS * 4

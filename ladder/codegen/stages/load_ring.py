@@ -21,8 +21,8 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import activation_place
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
-from ladder.scheduler.plan import Tiling
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
+from ladder.scheduler.tiling import Tiling
 
 _COPY = "cp.async.cg.shared.global.L2::128B"
 _HALVES = CHUNK_BYTES // 2

@@ -11,8 +11,8 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import swizzled_chunk
-from ladder.scheduler.plan import TILE_TOKENS
 from ladder.scheduler.stage import Multiply
+from ladder.scheduler.tiling import TILE_TOKENS
 
 _MMA = {
     "float16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

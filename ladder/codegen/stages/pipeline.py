@@ -18,11 +18,13 @@ from ladder.codegen.kernel import box_rows
 from ladder.codegen.stages.activations import CHUNK_HALVES, TILE_CHUNKS
 from ladder.codegen.tvm_api import T
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
-from ladder.scheduler.plan import TILE_TOKENS
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
+from ladder.scheduler.tiling import TILE_TOKENS
 
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 _TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+
+INT32_MAX = 2**31 - 1
 
 #: k of one box of activations: 128 bytes
 BOX_K = TILE_CHUNKS * CHUNK_HALVES
@@ -255,9 +257,10 @@ class PipelineEmitter:
         group = block * cut.groups_per_block // max(1, cut.padded_group // cut.block_k)
         band_words = BAND_TILES * packing.block_words
         band_rows = BAND_TILES * TILE_ROWS
-        self._bands(
-            "weight", ring.weight_bytes, block * band_words, cut.blocks * band_words, place, barrier
-        )
+        band = cut.blocks * band_words
+        # within a band, too, 32 bits do not always do
+        first = e.i64(block) * e.i64(band_words) if band > INT32_MAX else block * band_words
+        self._bands("weight", ring.weight_bytes, first, band, place, barrier)
         for name, nbytes in (("scales", ring.scale_bytes), ("zeros", ring.zero_bytes)):
             if nbytes:
                 self._bands(

@@ -17,6 +17,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.widen import narrow_pair
+from ladder.scheduler.stage import ScaleRegisters
 
 _FMA = {"float16": "fma_f16x2", "bfloat16": "fma_bf16x2"}
 #: values of rows g and g+8 by name, None where the type has none
@@ -29,8 +30,9 @@ class ScaleRegistersEmitter:
     def __init__(self, kernel: Kernel, metadata: Metadata) -> None:
         self.kernel, self.metadata = kernel, metadata
         packing = kernel.plan.packing
-        self.compute = packing.program.compute
-        (self.affine,) = packing.program.affine
+        program = kernel.plan.program
+        self.compute = program.compute
+        (self.affine,) = program.affine
         self.convention = packing.weight.zero
         unit = e.hold(kernel.arg["unit"][0], "unit", "float32")
         # Where nothing is deferred but a power of two, S takes one product.
@@ -56,7 +58,7 @@ class ScaleRegistersEmitter:
             self._set(lambda name: self.metadata.rows_in_slot(name, slot, group))
 
     def _set(self, read: Reader) -> None:
-        with e.stage("scale in registers"):
+        with e.stage(ScaleRegisters.name):
             scales, zeros = read("scales"), read("zeros")
             assert scales is not None, "the plan checker admits types with scales"
             for half in range(2):
@@ -79,7 +81,7 @@ class ScaleRegistersEmitter:
 
     def apply(self, fragment: list[Any], step: int) -> list[Any]:
         """The fragment of a step of the block, scaled; registers i hold row g + 8 * (i & 1)."""
-        with e.stage("scale in registers"):
+        with e.stage(ScaleRegisters.name):
             for index, value in enumerate(fragment):
                 half = index & 1
                 scaled = e.call(_FMA[self.compute], value, self.factors[half], self.offsets[half])

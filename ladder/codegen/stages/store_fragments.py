@@ -18,8 +18,8 @@ from ladder.codegen.stages.activations import swizzled_chunk
 from ladder.codegen.stages.epilogue import apply_epilogue
 from ladder.codegen.widen import narrow_pair
 from ladder.scheduler.packing import TILE_ROWS
-from ladder.scheduler.plan import TILE_TOKENS
 from ladder.scheduler.stage import CHUNK_BYTES
+from ladder.scheduler.tiling import TILE_TOKENS
 
 _STMATRIX = "stmatrix.sync.aligned.m8n8.{}.trans.shared.b16"
 _CHUNK = CHUNK_BYTES // 2

@@ -30,7 +30,7 @@ class ZeroPoint:
 
     def __init__(self, kernel: Kernel, metadata: Metadata, live: int = 4) -> None:
         self.kernel, self.metadata = kernel, metadata
-        packing = kernel.plan.packing
+        packing = kernel.plan.reading
         self.compute, self.affine = packing.program.compute, packing.program.affine
         shifts = register_shifts(packing)
         assert shifts is not None, "the plan checker admits exact subtraction only"

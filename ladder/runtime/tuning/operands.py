@@ -1,8 +1,8 @@
-"""Random operands of real size, made quickly: rows of a weight repeat with an odd period of tiles, their meaning is exact.
+"""Random operands of real size, made quickly: rows of a weight repeat with an odd period of bands, their meaning is exact.
 
 Quantising, packing and multiplying 8192 x 28672 weights takes a minute on a CPU; of some :data:`ROWS` rows it takes a second.
-All rows of a period differ, and a period is an odd number of tiles, so that a row that is taken for another, or from another
-tile, still shows.
+All rows of a period differ, and a period is an odd number of bands of 64 rows, so that a row that is taken for another, or from
+another band, still shows.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.graph import MatMul
-from ladder.scheduler.packing import TILE_ROWS, Packing
+from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.ttype import Quantized, quantize
 
-#: rows that differ, at least: 31 tiles of 16
+#: rows that lie together in a packed weight
+BAND_ROWS = BAND_TILES * TILE_ROWS
+#: rows that differ, at least: 9 bands of 64 make an odd number
 ROWS = 496
 SEED = 0
 
@@ -55,15 +57,15 @@ class Weights:
         return Quantized(some.type, codes, **parts, global_scale=some.global_scale)
 
     def pack(self, packing: Packing) -> dict[str, NDArray[Any]]:
-        """The packed arrays of all rows; tiles repeat in them as rows do in the weight."""
+        """The packed arrays of all rows; bands repeat in them as rows do in the weight."""
         rows = self.some.shape[0]
-        if rows == self.n or rows % TILE_ROWS or self.n % TILE_ROWS:
+        if rows == self.n or rows % BAND_ROWS or self.n % BAND_ROWS:
             return dict(packing.pack(self.whole()))
-        tiles = replace(packing, n=rows).pack(self.some)
+        bands = replace(packing, n=rows).pack(self.some)
         wanted = packing.shapes()
         return {
             name: array if array.shape == wanted[name][0] else _repeated(array, wanted[name][0][0])
-            for name, array in tiles.items()
+            for name, array in bands.items()
         }
 
 
@@ -102,10 +104,10 @@ def relative_error(y: NDArray[Any], exact: NDArray[np.float64]) -> float:
 
 
 def _period(op: MatMul) -> int:
-    """Rows of a period: whole tiles and whole groups, an odd number of both together."""
+    """Rows of a period: whole bands and whole groups, an odd number of both together."""
     rows, _ = op.weight.group_extents(op.n, op.k)
     # one group that holds all rows has the same scales whatever the number of its rows
-    unit = TILE_ROWS if rows >= op.n else math.lcm(TILE_ROWS, rows)
+    unit = BAND_ROWS if rows >= op.n else math.lcm(BAND_ROWS, rows)
     units = math.ceil(ROWS / unit)
     return unit * (units + 1 - units % 2)
 

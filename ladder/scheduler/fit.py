@@ -1,0 +1,48 @@
+"""What the kernels of each family reach of the ceilings of a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the kernels of a family reach of the ceilings, fitted to their times on an H200.
+
+    Attributes:
+        overlap: bounds add up in this norm: infinity would be perfect overlap, 1 none.
+        tensor: share of the tensor rate by (K slices, warpgroups); 1 where nothing stands.
+        alu, l2, dram: shares of these rates.
+        start_us: added to launch and ramp.
+        cluster_us: what summing over a cluster adds.
+        wave_us: start and end of a further wave of CTAs that have an SM for themselves.
+        tile_us: the same where a persistent CTA goes on to its next tile.
+    """
+
+    overlap: float = 4.0
+    tensor: tuple[tuple[tuple[int, int], float], ...] = ()
+    alu: float = 1.0
+    l2: float = 1.0
+    dram: float = 1.0
+    start_us: float = 0.0
+    cluster_us: float = 0.0
+    wave_us: float | None = None
+    tile_us: float = 1.0
+
+
+#: fitted to 293 kernels of 75 problems (4096 .. 28672 channels and columns, M 16 .. 4096): rms of the logarithm 0.08
+FITS = {
+    "skinny": Fit(wave_us=6.0),
+    "ring": Fit(start_us=1.0),
+    "specialised": Fit(
+        overlap=5.6,
+        # warpgroups beside each other are limited by issue, those that take turns at the ring by each other
+        tensor=(((1, 4), 0.8), ((2, 2), 0.57), ((2, 4), 0.57), ((1, 1), 1.3)),
+        alu=0.8,
+        l2=0.91,
+        dram=0.885,
+        start_us=0.15,
+        cluster_us=1.5,
+        wave_us=4.4,
+    ),
+}
