@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,53 @@ def test_bench_times_or_says_that_there_is_no_gpu(
     rows = json.loads(captured.out)["rows"]
     assert [str(found["m"]) for found in rows] == list(m[1::2])
     assert all(found["us"] > 0 and found["error"] < 1e-3 for found in rows)
+
+
+def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout whose benchmarks write down how they were called, on a machine that seems to have torch."""
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "__init__.py").touch()
+    text = "import typer\ndef main(**given):\n    print(given)\n    raise typer.Exit(1)\n"
+    (folder / "benchmarks" / "bench.py").write_text(text)
+    (folder / "torch.py").touch()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("benchmarks", "benchmarks.bench"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def test_suites_are_run_by_the_benchmarks_of_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkout(tmp_path, monkeypatch)
+    code = run(("bench", "--suite", "decode", "--suite", "sweep", "--artifacts", "made"))
+    for name in ("benchmarks", "benchmarks.bench"):
+        sys.modules.pop(name, None)
+    assert code == 1  # that of the benchmarks
+    wanted = {"suites": ["decode", "sweep"], "artifacts": Path("made")}
+    assert capsys.readouterr().out == f"{wanted}\n"
+
+
+def test_suites_outside_a_checkout_are_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(("bench", "--suite", "decode")) == 1
+    assert "run it in the root of a checkout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments,reason",
+    [
+        ((), "give the folder of a kernel, or --suite NAME"),
+        (("folder", "--suite", "decode"), "give the folder of a kernel, or --suite NAME"),
+        (("--suite", "decode", "-m", "4"), "a suite takes no -m"),
+        (("--suite", "decode", "--json"), "a suite takes no --json"),
+        (("folder", "--artifacts", "made"), "a folder takes no --artifacts"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(("bench", *arguments)) == 2
+    assert reason in " ".join(capsys.readouterr().err.split())

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ladder
 from ladder.scheduler import Plan, Tiling
+from ladder.scheduler.verify import verify
 from tests.codegen.conftest import DTYPES, Emulated
 
 TYPES = {
@@ -32,6 +33,8 @@ TYPES = {
 FLOAT16_ERROR = 4e-4
 #: bfloat16 rounds outputs by 2^-9 at most, and tables of real numbers as well
 BFLOAT16_ERROR = 4e-3
+#: weights scaled in registers are rounded once more, and so are what they are multiplied by and what is added
+SCALED = 1.6
 
 
 def relative(y: NDArray[Any], reference: NDArray[np.float64]) -> float:
@@ -49,6 +52,7 @@ def check(plan: Plan, emulated: Emulated, m: int, seed: int = 0) -> None:
     bias = rng.standard_normal(op.n).astype(DTYPES[op.out.name]) if op.bias else None
     y = emulated(plan, x, weights, bias)
     bar = BFLOAT16_ERROR if "bfloat16" in (op.activation.name, op.out.name) else FLOAT16_ERROR
+    bar *= SCALED if plan.scale == "register" else 1
     assert relative(y, op.reference(x, weights, bias)) <= bar
     assert relative(y, plan.run(x, weights, bias).astype(np.float64)) <= bar
 
@@ -104,11 +108,31 @@ WARPGROUPS = {
 def test_warpgroup_products(name: str, tiling: Tiling, emulated: Emulated) -> None:
     op = ladder.matmul(m=None, n=72, k=456, activation="float16", weight=TYPES[name])
     plan = ladder.schedule(
-        op, "h200", compute="wgmma", tiling=tiling, depth=3, m_range=(0, None)
+        op, "h200", family="ring", compute="wgmma", tiling=tiling, depth=3, m_range=(0, None)
     ).plan_for(20)
     assert plan.compute == "wgmma"
     check(plan, emulated, m=20)
     check(replace(plan, depth=4, access="scalar"), emulated, m=3)
+
+
+@pytest.mark.parametrize("zero", [None, "integer"])
+@pytest.mark.parametrize("name", ["int2", "uint2", "ternary", "uint1", "uint3", "bipolar2"])
+def test_warpgroups_read_what_is_packed_for_several_classes(
+    name: str, zero: str | None, emulated: Emulated
+) -> None:
+    """float16 programs of these types have two classes; warpgroups take another one over the same words."""
+    weight = ladder.types[name].grouped(128, zero=zero)
+    op = ladder.matmul(m=None, n=72, k=456, activation="float16", weight=weight)
+    plans = ladder.schedule(op, "h200")
+    plan = replace(
+        plans.plan_for(20), compute="wgmma", zero="register", tiling=WARPGROUPS["two"], depth=3,
+        family="ring", convert="register", lookahead=True, m_range=(0, None),
+    )  # fmt: skip
+    verify(plan)
+    assert plan.packing.program.classes == 2
+    assert plan.program.classes == 1
+    assert plan.packing == plans.packing
+    check(plan, emulated, m=20)
 
 
 @pytest.mark.parametrize("m", [1, 70])

@@ -24,10 +24,17 @@ def skinny(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
 
 def ring(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
     op = ladder.matmul(m=None, n=64, k=512, activation="bfloat16", weight=weight, bias=True)
-    plan = ladder.schedule(op, "h200").plan_for(64)
+    plan = ladder.schedule(op, "h200", family="ring").plan_for(64)
     return plan.with_(
         **{"tiling": Tiling(1, 2, 1, 1, 2), "depth": 3, "m_range": (0, None), **fixed}
     )
+
+
+def specialised(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
+    op = ladder.matmul(m=None, n=72, k=640, activation="float16", weight=weight, bias=True)
+    decisions = {"tiling": Tiling(1, 4, 1, 1, 2), "depth": 3, "split": 2, **fixed}
+    plans = ladder.schedule(op, "h200", family="specialised", m_range=(0, None), **decisions)
+    return plans.plan_for(64)
 
 
 def body(source: str) -> str:
@@ -46,6 +53,24 @@ def test_the_ring_family_prints_as_agreed(golden: Callable[[str, str], None]) ->
 
 def test_a_codebook_prints_as_agreed(golden: Callable[[str, str], None]) -> None:
     golden("cuda/skinny_nf4.cu", body(lower(skinny(ladder.types["nf4"].grouped(64))).source))
+
+
+def test_the_specialised_family_prints_as_agreed(golden: Callable[[str, str], None]) -> None:
+    plan = specialised()
+    golden("plans/specialised_int4.txt", f"{plan}\n")
+    golden("cuda/specialised_int4.cu", body(lower(plan).source))
+
+
+def test_a_specialised_kernel_takes_a_tensor_map_a_unit_and_a_cluster() -> None:
+    lowered = lower(specialised())
+    roles = {parameter.role: parameter for parameter in lowered.parameters}
+    assert roles["x_map"].kind == "tensor map"
+    assert roles["x_map"].box == (16, 64)
+    assert roles["unit"].dtype == "float32"
+    assert "y_pieces" in roles and "x" not in roles
+    assert lowered.launch.cluster == (2, 1, 1)
+    assert lower(specialised(split=1)).launch.cluster is None
+    assert lowered.launch.block == (160, 1, 1)
 
 
 def test_equal_plans_give_equal_source_and_listing() -> None:

@@ -197,8 +197,11 @@ def test_the_one_row_kernel_reads_weights_as_the_other_does(
     x = rng.standard_normal((20, k)).astype(np.float16)
     rows = [emulated(plans.plan_for(m), x[:m], q)[0] for m in (1, 2, 20)]
     assert len({plans.plan_for(m).family for m in (1, 20)}) == 2
-    for row in rows:
-        np.testing.assert_allclose(row, op.reference(x[0], q), rtol=1e-4, atol=1e-4)
+    want = op.reference(x[0], q)
+    for row, m in zip(rows, (1, 2, 20), strict=True):
+        # weights that are scaled in registers are rounded to float16
+        error = 1e-3 if plans.plan_for(m).scale == "register" else 1e-5
+        assert np.linalg.norm(row - want) <= error * np.linalg.norm(want)
     if n != k:
         turned = ladder.quantize(rng.standard_normal((k, n)), weight)
         with pytest.raises(ladder.LadderError, match=r"output channels first"):

@@ -41,7 +41,8 @@ def index_bits(source: str, buffer: str) -> set[int]:
 def both_families(n: int, k: int, weight: Any) -> list[str]:
     op = ladder.matmul(m=None, n=n, k=k, activation="float16", weight=weight)
     plans = ladder.schedule(op, "h200")
-    chosen = [plans.plan_for(1), plans.plan_for(4096)]
+    ring = ladder.schedule(op, "h200", family="ring").plan_for(4096)
+    chosen = [plans.plan_for(1), ring]
     assert [plan.family for plan in chosen] == ["skinny", "ring"]
     return [lower(plan).source for plan in chosen]
 
@@ -82,6 +83,19 @@ def test_weights_and_scales_have_64_bit_offsets_where_they_are_large(
         for name in ("weight", "scales"):
             if np.prod(shapes[name][0], dtype=object) > 2**31 - 1:
                 assert index_bits(source, f"{name}_ptr") == {64}, name
+
+
+@pytest.mark.parametrize("n, k, group", [(131072, 131072, 256), (64, MAX_EXTENT, 32)])
+def test_a_specialised_kernel_counts_them_as_wide(n: int, k: int, group: int) -> None:
+    """C60: bulk copies start at 64-bit offsets, within one band of 64 rows too."""
+    weight = ladder.types["int8"].grouped(group)
+    op = ladder.matmul(m=None, n=n, k=k, activation="float16", weight=weight)
+    plan = ladder.schedule(op, "h200", family="specialised", m_range=(0, None)).plan_for(4096)
+    source = lower(plan).source
+    for name in ("weight", "scales"):
+        if np.prod(plan.packing.shapes()[name][0], dtype=object) > 2**31 - 1:
+            assert index_bits(source, f"{name}_ptr") == {64}, name
+    assert index_bits(source, "y_ptr") == {64}
 
 
 @pytest.mark.slow

@@ -109,3 +109,22 @@ def test_instructions_count_on_their_pipe(hand):
     counts = k.run(counters=True).counters
     assert counts["pipe.alu.decode"] == 2 + 1
     assert not [name for name in counts if name.startswith("pipe.fma")]
+
+
+def test_what_comes_before_an_instruction_for_some_lanes_is_counted_on_its_own(hand):
+    """A guarded instruction runs for a lane in the second turn only; what stands before it runs in both."""
+    k = hand(32)
+    out = k.array("y", np.zeros(32, np.uint32))
+    lop = "lop3.b32"
+    d = k.registers("d", "uint32", 1)
+    number = len(k.opcodes)
+    operands = [["load", d, 0], *[["int", v, "uint32"] for v in (1, 2, 3)], 0xEA]
+
+    def body(turn):
+        plain = k.ptx(lop, *operands)
+        guarded = k.ptx(lop, *operands, guard=["and", ["eq", turn, 1], ["eq", k.tid, 0]])
+        return [plain, guarded]
+
+    k.add(k.loop("turn", 0, 2, body), k.store(out, k.tid, ["load", d, 0]))
+    assert number == 0
+    assert k.run(counters=True).counters[f"op.{lop}"] == 2 + 1

@@ -33,7 +33,7 @@ def compiler(monkeypatch, fakes):
         return fakes.cubin(arch.encode())
 
     compiling.asked = []
-    monkeypatch.setattr(module, "compile_cuda", compiling)
+    monkeypatch.setattr(module, "compile_kernel", compiling)
     monkeypatch.setattr(Toolchain, "choose", staticmethod(lambda settings=None: found))
     return compiling
 

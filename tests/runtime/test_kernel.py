@@ -323,8 +323,8 @@ def test_the_emulator_gets_the_kernels_arguments_flat(fakes, weights, monkeypatc
     big = np.random.default_rng(3).standard_normal((3, 21)).astype(np.float16)
     seen = {}
 
-    def run(listing, arguments, grid, block):
-        seen.update(arguments, grid=grid, block=block)
+    def run(listing, arguments, grid, block, *, cluster):
+        seen.update(arguments, grid=grid, block=block, cluster=cluster)
         x = np.lib.stride_tricks.as_strided(arguments["x_ptr"], (3, 16), (42, 2))
         product = x.astype(np.float64) @ arguments["w_ptr"].reshape(8, 16).T.astype(np.float64)
         assert np.isnan(arguments["y_ptr"]).all()
@@ -334,6 +334,7 @@ def test_the_emulator_gets_the_kernels_arguments_flat(fakes, weights, monkeypatc
     y = kernel(big[:, :16], kernel.pack(weights), device="emulator")
     np.testing.assert_allclose(y, reference(big[:, :16]), rtol=1e-6)
     assert list(seen)[:7] == [p.name for p in fakes.PARAMETERS]
+    assert seen["cluster"] == (1, 1, 1)
     assert (seen["m"], seen["sm"], seen["sk"], seen["grid"]) == (3, 21, 1, (1, 2, 1))
     assert seen["x_ptr"].shape == (2 * 21 + 16,)
 
@@ -403,7 +404,7 @@ def test_arrays_are_packed_and_unpacked_where_they_lie():
     from ladder.graph.matmul import matmul
     from ladder.registry import types
     from ladder.runtime.packed import Packed
-    from ladder.scheduler.packing import choose_packing
+    from ladder.scheduler.choose import choose_packing
     from ladder.ttype import quantize
 
     weight = types["int4"].grouped(32, scale="float16", zero="integer")

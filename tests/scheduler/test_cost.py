@@ -13,13 +13,13 @@ from ladder.scheduler.cost import (
     BLOCK_ALU,
     BLOCK_OTHER,
     LOOKAHEAD_SLOTS,
-    OVERLAP,
     SCHEDULERS,
     STEP_OVERHEAD,
     WARPGROUP_LATENCY,
     Bound,
     work,
 )
+from ladder.scheduler.fit import FITS
 
 H200 = devices["h200"]
 W4 = types["int4"].grouped(128, zero="integer")
@@ -162,7 +162,8 @@ def test_waves_round_up_and_each_refills():
 def test_estimate_is_the_sum_of_its_parts():
     cost = estimate(a_plan(), m=512)
     assert cost.us == pytest.approx(cost.launch_us + cost.ramp_us + cost.work_us + cost.refill_us)
-    norm = sum(b.us**OVERLAP for b in cost.bounds) ** (1 / OVERLAP)
+    overlap = FITS["ring"].overlap
+    norm = sum(b.us**overlap for b in cost.bounds) ** (1 / overlap)
     assert cost.work_us == pytest.approx(norm)
     assert cost.work_us >= cost.limit.us
 

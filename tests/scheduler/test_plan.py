@@ -18,7 +18,7 @@ W4 = INT4.grouped(128, zero="integer")
 
 def a_plan(**decisions) -> Plan:
     op = matmul(None, 200, 1024, activation="float16", weight=W4)
-    base = schedule(op).plan_for(100)
+    base = schedule(op, family="ring", compute="mma", lookahead=False).plan_for(100)
     tiling = Tiling(warps_k=2, warps_n=2, warps_m=2, row_tiles=2, token_tiles=4)
     return replace(
         base, family="ring", tiling=tiling, depth=3, m_range=(17, None), zero="sums", **decisions
@@ -100,7 +100,8 @@ def test_with_changes_one_decision_and_checks():
 
 
 def by_warpgroups() -> Plan:
-    plan = schedule(matmul(1024, 8192, 8192, activation="float16", weight=W4))
+    op = matmul(1024, 8192, 8192, activation="float16", weight=W4)
+    plan = schedule(op, family="ring", compute="wgmma")
     assert (plan.compute, plan.lookahead, plan.convert) == ("wgmma", True, "register")
     return plan
 
@@ -127,6 +128,63 @@ def test_other_decisions_keep_warpgroups_and_lookahead():
     assert (plan.compute, plan.lookahead) == ("wgmma", True)
     by_warps = plan.with_(compute="mma")
     assert (by_warps.compute, by_warps.lookahead) == ("mma", True)
+
+
+def specialised(**fixed) -> Plan:
+    op = matmul(1024, 8192, 8192, activation="float16", weight=W4)
+    tiling = Tiling(warps_k=1, warps_n=4, warps_m=1, row_tiles=1, token_tiles=8)
+    return schedule(op, family="specialised", tiling=tiling, depth=4, split=2, **fixed)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"family": "ring"},
+        {"access": "vector"},
+        {"access": "scalar"},
+        {"convert": "shared"},
+        {"compute": "mma"},
+        {"lookahead": True},
+    ],
+)
+def test_what_the_specialised_family_does_not_have_gives_it_up(decision):
+    plan = specialised()
+    assert (plan.scale, plan.split, plan.access) == ("register", 2, "tensor")
+    other = plan.with_(**decision)
+    assert {name: getattr(other, name) for name in decision} == decision
+    assert (other.family, other.compute, other.scale, other.split) == (
+        "ring",
+        "mma",
+        "accumulator",
+        1,
+    )
+    assert other.access == decision.get("access", "vector")
+    assert (other.tiling, other.depth, other.packing) == (plan.tiling, plan.depth, plan.packing)
+    # what is asked for by name is not given up, but refused
+    with pytest.raises(PlanError, match="specialised family"):
+        plan.with_(
+            **{
+                "family": "specialised",
+                "split": 2,
+                **decision,
+                **({"family": "ring"} if "family" in decision else {}),
+            }
+        )
+
+
+def test_what_it_has_keeps_a_plan_in_the_specialised_family():
+    plan = specialised().with_(launch="pdl", depth=5, split=1)
+    assert (plan.family, plan.launch, plan.depth, plan.split) == ("specialised", "pdl", 5, 1)
+    by_ring = plan.with_(family="ring", compute="wgmma")
+    assert (by_ring.compute, by_ring.lookahead, by_ring.zero) == ("wgmma", True, "register")
+
+
+def test_threads_of_a_specialised_plan_have_a_warp_that_loads():
+    plan = specialised()
+    assert (plan.tiling.threads, plan.load_warps, plan.threads) == (128, 1, 160)
+    assert "160 threads" in str(plan)
+    assert "1 warp more to load" in str(plan)
+    assert "shared by 2 CTAs" in str(plan)
 
 
 def test_operands_of_warpgroups_start_where_the_swizzle_repeats():

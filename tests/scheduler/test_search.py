@@ -58,7 +58,7 @@ def test_sixteen_tokens_get_two_token_tiles():
 @pytest.mark.parametrize("m", [32, 64])
 def test_more_tokens_get_the_ring(m):
     plan = plan_for(m, 8192, 8192)
-    assert plan.family == "ring"
+    assert plan.family == "specialised"
     assert plan.tiling.tokens <= 64
     assert plan.cost().ctas >= 120
 
@@ -67,9 +67,18 @@ def test_more_tokens_get_the_ring(m):
 def test_many_tokens_get_the_largest_tile_with_eight_warps(m):
     plan = plan_for(m, 8192, 8192)
     tiling = plan.tiling
-    assert (plan.family, plan.compute, plan.lookahead) == ("ring", "wgmma", True)
+    assert (plan.family, plan.scale, plan.split) == ("specialised", "register", 1)
+    # two warpgroups, each of 64 channels and all tokens, and a warp that loads
+    assert (tiling.channels, tiling.tokens, plan.threads) == (128, 256, 288)
+    assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (8, 1, 1, 32)
+
+
+@pytest.mark.parametrize("m", [1024, 4096])
+def test_warpgroups_that_load_for_themselves_get_a_smaller_tile(m):
+    plan = plan_for(m, 8192, 8192, family="ring")
+    tiling = plan.tiling
+    assert (plan.compute, plan.lookahead) == ("wgmma", True)
     assert (tiling.channels, tiling.tokens, tiling.threads) == (128, 128, 256)
-    # two warpgroups, each of 64 channels and all tokens
     assert (tiling.warps_n, tiling.warps_m, tiling.row_tiles, tiling.token_tiles) == (8, 1, 1, 16)
     assert plan.zero == "register"  # warpgroups have no product to spare for activation sums
 
@@ -92,7 +101,10 @@ def test_single_tokens_stay_with_mma_and_a_warps_own_ring():
 
 
 def test_small_matrices_get_smaller_tiles_to_fill_the_machine():
-    assert plan_for(256, 1024, 8192).cost().ctas >= 100
+    plan = plan_for(256, 1024, 8192)
+    assert (plan.tiling.channels * plan.tiling.tokens, plan.split) < (128 * 256, 8)
+    assert plan.cost().ctas >= 64
+    assert plan_for(256, 1024, 8192, family="ring").cost().ctas >= 100
 
 
 @pytest.mark.parametrize("name", ["h200", "h100", "a100", "rtx3090", "rtx4090", "orin"])

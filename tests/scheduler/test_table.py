@@ -79,6 +79,8 @@ def test_every_decision_shows():
         {"lookahead": True},
         {"compute": "wgmma"},
         {"m_range": (0, 8)},
+        {"scale": "register"},
+        {"split": 2},
     )
     assert {name for change in changes for name in change} == DECISIONS
     for change in changes:

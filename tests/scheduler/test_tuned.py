@@ -215,7 +215,7 @@ def test_an_entry_must_be_legal_for_its_whole_range() -> None:
     with pytest.warns(RuntimeWarning, match="skinny"):
         found = schedule(operator(None), tuned=Table().add(big, forged))
     assert found.plan_for(2048).check() == ()
-    assert found.plan_for(2048).family == "ring"
+    assert found.plan_for(2048).family == "specialised"
 
 
 def test_measured_ranges_that_agree_share_a_kernel() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ladder.decode.program import Table
 from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
@@ -94,6 +95,7 @@ def test_lookahead_needs_a_block_for_each_slice():
 
 def by_warpgroups(weight=W4, **decisions) -> Plan:
     fixed = {"family": "ring", "compute": "wgmma", "lookahead": True, "zero": "register"}
+    fixed |= {"scale": "accumulator", "split": 1}
     tiling = Tiling(1, 4, 1, 1, 8)
     return a_plan(
         m=64,
@@ -145,6 +147,9 @@ def test_wgmma_keeps_one_set_of_accumulators():
     split = replace(plan.packing.program, affine=plan.packing.program.affine * 2)
     split = replace(split, step_class=(0, 1) * (split.steps // 2))
     assert split.classes == 2
+    found = check(replace(plan, zero="register", packing=replace(plan.packing, program=split)))
+    assert not any("classes" in text for text in found)  # another program reads the same words
+    split = replace(split, table=Table((0,)))  # of programs with a table there is none
     plan = replace(plan, packing=replace(plan.packing, program=split))
     assert any("not 2 classes" in text for text in check(plan))
 

@@ -12,23 +12,23 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
   int first_tile = ((int)blockIdx.x);
   extern __shared__ __align__(1024) uchar arena_ptr[];
   uint arena_address = tvm_builtin_cuda_cvta_generic_to_shared((&(arena_ptr[0])));
-  int cse_v3 = (((int)blockIdx.x) * 1024);
+  int cse_v3 = (((int)blockIdx.x) * 256);
   int64_t cse_v4 = ((int64_t)((int)threadIdx.x));
   int cse_v5 = (((int)threadIdx.x) & 15);
-  int cse_v6 = (((int)blockIdx.x) * 64);
   int cse_v9 = (cse_v2 * 4);
   int cse_v11 = ((((int)threadIdx.x) & 1) * 8);
   int64_t cse_v15 = ((cse_v4 & (int64_t)15) * (int64_t)8);
-  int64_t cse_v19 = (((cse_v4 & (int64_t)31) >> (int64_t)4) * x_stride_m);
+  int64_t cse_v20 = (((cse_v4 & (int64_t)31) >> (int64_t)4) * x_stride_m);
   int cse_v14 = (cse_v3 + cse_v9);
   int weight_source_0 = cse_v14;
   int weight_source_1 = (cse_v14 + 128);
-  int64_t x_source_0 = (cse_v15 + cse_v19);
+  int64_t x_source_0 = (cse_v15 + cse_v20);
   int cse_v10 = (cse_v2 >> 4);
   int x_target_0 = (((cse_v10 * 256) + ((cse_v5 ^ (cse_v10 & 7)) * 16)) + 1024);
-  int cse_v24 = ((((cse_v2 >> 1) * 64) + cse_v6) + cse_v11);
-  int scales_source_0 = cse_v24;
-  int zeros_source_0 = cse_v24;
+  int cse_v16 = ((cse_v2 >> 1) + ((int)blockIdx.x));
+  int cse_v29 = ((((cse_v16 >> 2) * 256) + ((cse_v16 & 3) * 16)) + cse_v11);
+  int scales_source_0 = cse_v29;
+  int zeros_source_0 = cse_v29;
   uint lane_address = (((uint)cse_v2) * (uint)4);
   alignas(64) float acc_ptr[4];
   alignas(64) float activation_sum_ptr[1];
@@ -45,36 +45,37 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
   alignas(64) uint zero_offset_ptr[2];
   alignas(64) uint lanes_ptr[16];
   int cse_v12 = (cse_v1 * 4608);
-  int cse_v16 = (cse_v12 + (cse_v2 * 16));
-  int cse_v20 = ((cse_v3 + (cse_v1 * 256)) + cse_v9);
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)cse_v16)), (&(weight_ptr[cse_v20])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 512))), (&(weight_ptr[(cse_v20 + 128)])));
-  int cse_v7 = (0 & 7);
-  uint cse_v8 = ((0 < m) ? (uint)16 : (uint)0);
-  int cse_v21 = (cse_v12 + ((cse_v5 ^ cse_v7) * 16));
-  int64_t cse_v25 = ((((cse_v4 >> (int64_t)5) * (int64_t)128) + cse_v15) + cse_v19);
+  int cse_v17 = (cse_v12 + (cse_v2 * 16));
+  int cse_v21 = (((cse_v1 * 1024) + cse_v3) + cse_v9);
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)cse_v17)), (&(weight_ptr[cse_v21])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 512))), (&(weight_ptr[(cse_v21 + 128)])));
+  int cse_v6 = (0 & 7);
+  uint cse_v7 = ((0 < m) ? (uint)16 : (uint)0);
+  int cse_v22 = (cse_v12 + ((cse_v5 ^ cse_v6) * 16));
+  int64_t cse_v25 = ((((cse_v4 >> (int64_t)5) * (int64_t)128) + cse_v15) + cse_v20);
   if (cse_v2 < 16) {
-    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v21 + 1024))), (&(x_ptr[cse_v25])), cse_v8);
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v22 + 1024))), (&(x_ptr[cse_v25])), cse_v7);
   }
-  int cse_v22 = ((cse_v6 + (cse_v1 * 16)) + cse_v11);
+  int cse_v8 = (((int)blockIdx.x) * 16);
+  int cse_v23 = (((cse_v1 * 64) + cse_v8) + cse_v11);
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1280))), (&(scales_ptr[cse_v22])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 1280))), (&(scales_ptr[cse_v23])));
   }
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1408))), (&(zeros_ptr[cse_v22])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 1408))), (&(zeros_ptr[cse_v23])));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1536))), (&(weight_ptr[(cse_v20 + 512)])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 2048))), (&(weight_ptr[(cse_v20 + 640)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 1536))), (&(weight_ptr[(cse_v21 + 2048)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 2048))), (&(weight_ptr[(cse_v21 + 2176)])));
   if (cse_v2 < 16) {
-    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v21 + 2560))), (&(x_ptr[(cse_v25 + (int64_t)256)])), cse_v8);
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v22 + 2560))), (&(x_ptr[(cse_v25 + (int64_t)256)])), cse_v7);
   }
-  int cse_v26 = (cse_v22 + 32);
+  int cse_v26 = (cse_v23 + 128);
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 2816))), (&(scales_ptr[cse_v26])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 2816))), (&(scales_ptr[cse_v26])));
   }
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 2944))), (&(zeros_ptr[cse_v26])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v17 + 2944))), (&(zeros_ptr[cse_v26])));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
   alignas(64) int cursor_ptr[2];
@@ -86,14 +87,14 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     int slot = (cse_v12 + (cursor_ptr[0] * 128));
     int free_slot = (cse_v12 + (cursor_ptr[1] * 128));
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-    int cse_v23 = (((cse_v2 >> 2) * 2) + (slot >> 1));
-    int cse_v27 = (cse_v23 + 704);
+    int cse_v24 = (((cse_v2 >> 2) * 2) + (slot >> 1));
+    int cse_v27 = (cse_v24 + 704);
     zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32((-0x1p-3f/*-1.250000e-01*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v27]) * 0x1p-6f/*1.562500e-02*/)))), ((uint)ladder_cvt_f16_f32((-0x1p-3f/*-1.250000e-01*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v27]) * 0x1p-6f/*1.562500e-02*/)))), (uint)4112);
-    int cse_v28 = (cse_v23 + 705);
+    int cse_v28 = (cse_v24 + 705);
     zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32((-0x1p-7f/*-7.812500e-03*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v28]) * 0x1p-10f/*9.765625e-04*/)))), ((uint)ladder_cvt_f16_f32((-0x1p-7f/*-7.812500e-03*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v28]) * 0x1p-10f/*9.765625e-04*/)))), (uint)4112);
-    int cse_v17 = (cse_v9 + (slot >> 2));
+    int cse_v18 = (cse_v9 + (slot >> 2));
     alignas(64) uint w1_ptr[4];
-    int4 v_ = make_int4((cse_v17)+(1*0), (cse_v17)+(1*1), (cse_v17)+(1*2), (cse_v17)+(1*3));
+    int4 v_ = make_int4((cse_v18)+(1*0), (cse_v18)+(1*1), (cse_v18)+(1*2), (cse_v18)+(1*3));
     *(uint4*)(w1_ptr + 0) = make_uint4(((uint*)arena_ptr)[v_.x],((uint*)arena_ptr)[v_.y],((uint*)arena_ptr)[v_.z],((uint*)arena_ptr)[v_.w]);
     alignas(64) uint d1_ptr[20];
     d1_ptr[1] = (w1_ptr[0] & (uint)15728880);
@@ -115,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[10] = ladder_fma_f16x2(d1_ptr[9], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[11] = ladder_fma_f16x2(d1_ptr[8], (uint)1946186752, zero_offset_ptr[1]);
     int cse_v13 = (cse_v2 >> 3);
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)((((cse_v13 ^ cse_v7) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)((((cse_v13 ^ cse_v6) * 16) + slot) + 1024))));
     d1_ptr[11] = (w1_ptr[2] & (uint)15728880);
     d1_ptr[10] = (w1_ptr[2] & (uint)983055);
     d1_ptr[12] = (w1_ptr[2] >> (uint)8);
@@ -134,11 +135,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[1] = ladder_fma_f16x2(d1_ptr[15], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[2] = ladder_fma_f16x2(d1_ptr[19], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[3] = ladder_fma_f16x2(d1_ptr[18], (uint)1946186752, zero_offset_ptr[1]);
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v13 + 4) ^ cse_v7) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v13 + 4) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[4], lanes_ptr[5], lanes_ptr[6], lanes_ptr[7], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[8], lanes_ptr[9], lanes_ptr[10], lanes_ptr[11], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint w2_ptr[4];
-    int4 v__1 = make_int4(((cse_v17 + 128))+(1*0), ((cse_v17 + 128))+(1*1), ((cse_v17 + 128))+(1*2), ((cse_v17 + 128))+(1*3));
+    int4 v__1 = make_int4(((cse_v18 + 128))+(1*0), ((cse_v18 + 128))+(1*1), ((cse_v18 + 128))+(1*2), ((cse_v18 + 128))+(1*3));
     *(uint4*)(w2_ptr + 0) = make_uint4(((uint*)arena_ptr)[v__1.x],((uint*)arena_ptr)[v__1.y],((uint*)arena_ptr)[v__1.z],((uint*)arena_ptr)[v__1.w]);
     alignas(64) uint d2_ptr[20];
     d2_ptr[1] = (w2_ptr[0] & (uint)15728880);
@@ -159,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[9] = ladder_fma_f16x2(d2_ptr[5], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[10] = ladder_fma_f16x2(d2_ptr[9], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[11] = ladder_fma_f16x2(d2_ptr[8], (uint)1946186752, zero_offset_ptr[1]);
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)(((((cse_v13 + 8) ^ cse_v7) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)(((((cse_v13 + 8) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[12], lanes_ptr[13], lanes_ptr[14], lanes_ptr[15], b_ptr[0], b_ptr[1], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[0], lanes_ptr[1], lanes_ptr[2], lanes_ptr[3], b_ptr[2], b_ptr[3], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     d2_ptr[11] = (w2_ptr[2] & (uint)15728880);
@@ -180,15 +181,15 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[1] = ladder_fma_f16x2(d2_ptr[15], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[2] = ladder_fma_f16x2(d2_ptr[19], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[3] = ladder_fma_f16x2(d2_ptr[18], (uint)1946186752, zero_offset_ptr[1]);
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v13 + 12) ^ cse_v7) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v13 + 12) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[4], lanes_ptr[5], lanes_ptr[6], lanes_ptr[7], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[8], lanes_ptr[9], lanes_ptr[10], lanes_ptr[11], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) float s1_0_0_ptr[1];
-    s1_0_0_ptr[0] = ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v23 + 640)]);
+    s1_0_0_ptr[0] = ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v24 + 640)]);
     alignas(64) float f1_0_0_0_ptr[1];
     f1_0_0_0_ptr[0] = (s1_0_0_ptr[0] * 0x1p+6f/*6.400000e+01*/);
     alignas(64) float s1_0_1_ptr[1];
-    s1_0_1_ptr[0] = ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v23 + 641)]);
+    s1_0_1_ptr[0] = ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v24 + 641)]);
     alignas(64) float f1_0_1_0_ptr[1];
     f1_0_1_0_ptr[0] = (s1_0_1_ptr[0] * 0x1p+10f/*1.024000e+03*/);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[12], lanes_ptr[13], lanes_ptr[14], lanes_ptr[15], b_ptr[0], b_ptr[1], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
@@ -209,11 +210,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
   *(float4*)(((float*)arena_ptr) + (((int)threadIdx.x) * 4)) = *(float4*)(total_ptr + 0);
   tvm_builtin_cuda_cta_sync();
   if (((int)threadIdx.x) < 16) {
-    int cse_v18 = (((((int)threadIdx.x) & 7) * 16) + ((((int)threadIdx.x) >> 3) * 2));
-    int place = cse_v18;
-    float value = (((float*)arena_ptr)[cse_v18] + ((float*)arena_ptr)[(cse_v18 + 128)]);
+    int cse_v19 = (((((int)threadIdx.x) & 7) * 16) + ((((int)threadIdx.x) >> 3) * 2));
+    int place = cse_v19;
+    float value = (((float*)arena_ptr)[cse_v19] + ((float*)arena_ptr)[(cse_v19 + 128)]);
     if (0 < m) {
-      y_ptr[((((int)blockIdx.x) * 16) + ((int)threadIdx.x))] = ladder_cvt_f16_f32(value);
+      y_ptr[(cse_v8 + ((int)threadIdx.x))] = ladder_cvt_f16_f32(value);
     }
   }
 }

@@ -43,8 +43,8 @@ def test_the_exact_answer_is_that_of_all_rows(weight, n, monkeypatch):
 
 
 @pytest.mark.parametrize("weight", WEIGHTS, ids=str)
-@pytest.mark.parametrize("n", [8, 640, 647])
-def test_repeated_tiles_are_what_all_rows_are_packed_to(weight, n, monkeypatch):
+@pytest.mark.parametrize("n", [8, 640, 648, 647])
+def test_repeated_bands_are_what_all_rows_are_packed_to(weight, n, monkeypatch):
     monkeypatch.setattr(operands, "ROWS", 48)
     activation = "bfloat16" if "e8m0" in str(weight) else "float16"
     op = ladder.matmul(m=3, n=n, k=256, activation=activation, weight=weight)
@@ -57,14 +57,14 @@ def test_repeated_tiles_are_what_all_rows_are_packed_to(weight, n, monkeypatch):
         assert found[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize("rows", [1, 3, 16, 128, 600, 4096])
-def test_rows_repeat_after_an_odd_number_of_tiles(rows):
+@pytest.mark.parametrize("rows", [1, 3, 16, 128, 600, 16384])
+def test_rows_repeat_after_an_odd_number_of_bands(rows):
     """So that no block of 16, 32, 64 or 128 rows finds its own rows in another place."""
-    weight = INT4.grouped((None if rows == 4096 else rows, 64))
-    op = ladder.matmul(m=1, n=4096, k=64, activation="float16", weight=weight)
+    weight = INT4.grouped((None if rows == 16384 else rows, 64))
+    op = ladder.matmul(m=1, n=16384, k=64, activation="float16", weight=weight)
     period = Weights.random(op).some.shape[0]
     assert period >= operands.ROWS
-    unit = 16 if rows == 4096 else math.lcm(16, rows)
+    unit = 64 if rows == 16384 else math.lcm(64, rows)
     assert period % unit == 0
     assert (period // unit) % 2 == 1
     assert len(np.unique(Weights.random(op).some.codes, axis=0)) == period

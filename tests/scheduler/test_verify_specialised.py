@@ -1,0 +1,153 @@
+"""Each rule of the specialised family, broken once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ladder.errors import PlanError
+from ladder.graph.matmul import matmul
+from ladder.registry import devices, types
+from ladder.scheduler import Plan, Tiling, check, choose_packing, verify
+from ladder.scheduler.plan import default_epilogue
+
+H200 = devices["h200"]
+INT4 = types["int4"]
+W4 = INT4.grouped(128, zero="integer")
+
+
+def a_plan(
+    weight: Any = W4, n: int = 512, k: int = 1024, activation: str = "float16", **decisions: Any
+) -> Plan:
+    """64 channels x 32 tokens by one warpgroup; 8 blocks of K for groups of 128."""
+    op = matmul(None, n, k, activation=activation, weight=weight)
+    packing = choose_packing(op, H200.features)
+    base: dict[str, Any] = {
+        "family": "specialised",
+        "tiling": Tiling(1, 4, 1, 1, 4),
+        "depth": 4,
+        "scale": "register",
+        "access": "tensor",
+        "compute": "wgmma",
+        "epilogue": default_epilogue(op, packing),
+    }
+    return Plan(op, packing=packing, **{"device": H200, **base, **decisions})
+
+
+@pytest.mark.parametrize(
+    "decisions",
+    [
+        {},
+        {"depth": 2},
+        {"split": 2},
+        {"split": 4, "launch": "pdl"},
+        {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 3},
+        {"tiling": Tiling(1, 8, 1, 1, 8), "split": 8},
+        {"tiling": Tiling(1, 16, 1, 1, 1)},
+        {"zero": "register"},
+        {"scale": "register", "zero": "sums", "weight": INT4.grouped(128, zero="float")},
+        {"scale": "register", "weight": types["nf4"].grouped(64)},
+        {"scale": "register", "weight": types["mxfp4"]},
+        {"scale": "accumulator", "zero": "register", "weight": INT4.grouped("channel")},
+        {"scale": "accumulator", "zero": "register", "weight": INT4},
+    ],
+    ids=str,
+)
+def test_legal_plans_break_no_rule(decisions):
+    assert check(a_plan(**decisions)) == ()
+
+
+@pytest.mark.parametrize(
+    "decisions, found",
+    [
+        ({"compute": "mma"}, "the specialised family has compute = 'wgmma', not 'mma'"),
+        ({"access": "vector"}, "the specialised family has access = 'tensor', not 'vector'"),
+        ({"access": "scalar"}, "the specialised family has access = 'tensor', not 'scalar'"),
+        ({"convert": "shared"}, "the specialised family has convert = 'register', not 'shared'"),
+        ({"lookahead": True}, "the specialised family has lookahead = False, not True"),
+        (
+            {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 2},
+            "2 K slices take turns at 2 slots and 8 blocks",
+        ),
+        (
+            {"tiling": Tiling(2, 4, 1, 1, 8), "split": 8, "depth": 3},
+            "2 K slices take turns at 3 slots and 1 blocks",
+        ),
+        (
+            {"scale": "accumulator", "zero": "register"},
+            "the specialised family keeps one sum of all K, scales of int4 g128 scale=float16 zero=integer change along it",
+        ),
+        # the scale of a whole channel, but sums of activations that are flushed with every block
+        (
+            {"scale": "accumulator", "weight": INT4.grouped("channel", zero="float")},
+            "the specialised family keeps one sum of all K",
+        ),
+        ({"weight": INT4, "zero": "register"}, "int4 has no scales"),
+        (
+            {"weight": types["int2"].grouped(128)},
+            "scales in registers take one class of steps, not 2",
+        ),
+        ({"split": 3}, "4 token tiles cannot be finished by 3 CTAs alike"),
+        ({"split": 8}, "4 token tiles cannot be finished by 8 CTAs alike"),
+        (
+            {"tiling": Tiling(1, 4, 1, 1, 16), "split": 16},
+            "16 CTAs > 8 of a portable cluster",
+        ),
+        ({"k": 384, "split": 4}, "4 CTAs share 3 blocks of K"),
+        ({"tiling": Tiling(1, 2, 1, 1, 4)}, "a warpgroup is four warps along n"),
+        ({"tiling": Tiling(1, 4, 1, 1, 3)}, "no instruction wgmma.m64n24k16"),
+        ({"k": 1020}, "tensor access needs K to be a multiple of 8, not 1020"),
+        ({"weight": INT4.grouped(40), "k": 1000}, "tensor access needs groups without padding"),
+        ({"device": devices["a100"]}, "a100 lacks tma"),
+        ({"device": devices["a100"], "split": 2}, "a100 lacks cluster"),
+        ({"depth": 30}, "shared "),
+        ({"tiling": Tiling(1, 16, 1, 1, 32), "depth": 2}, "registers a thread"),
+    ],
+    ids=str,
+)
+def test_a_broken_rule_is_named(decisions, found):
+    plan = a_plan(**decisions)
+    assert any(found in text for text in check(plan)), check(plan)
+    with pytest.raises(PlanError) as caught:
+        verify(plan)
+    assert found in caught.value.what
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "decision, found",
+    [
+        ({"access": "tensor"}, "tensor maps fill the rings of the specialised family only"),
+        ({"scale": "register"}, "scales are applied in registers by the specialised family only"),
+        ({"split": 2}, "K is shared over a cluster by the specialised family only"),
+    ],
+)
+def test_what_the_family_has_no_other_has(decision, found):
+    plan = replace(
+        a_plan(),
+        family="ring",
+        scale="accumulator",
+        zero="register",
+        access="vector",
+        lookahead=True,
+    )
+    assert check(plan) == ()
+    problems = check(replace(plan, **decision))
+    assert any(found in text for text in problems), problems
+
+
+def test_a_zero_that_scaling_takes_off_need_not_be_exact():
+    plan = a_plan(weight=INT4.grouped(128, zero="float"), zero="register")
+    assert check(plan) == ()
+    ring = replace(plan, family="ring", scale="accumulator", access="vector", lookahead=True)
+    assert "cannot be taken off exactly" in check(ring)[0]
+
+
+@pytest.mark.parametrize("slices, depth", [(2, 2), (3, 3), (4, 4), (4, 2)])
+def test_as_many_slots_as_slices_would_wait_for_each_other(slices, depth):
+    """A slice frees a slot when it has begun its next block, which is in no slot as long as this one is not free."""
+    plan = a_plan(tiling=Tiling(slices, 4, 1, 1, 1), depth=depth)
+    assert any("take turns at" in text for text in check(plan))
+    assert check(replace(plan, depth=slices + 1)) == ()
