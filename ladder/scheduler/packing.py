@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -187,7 +188,7 @@ class Packing:
     def nbytes(self) -> int:
         """Bytes of all packed arrays."""
         return sum(
-            int(np.prod(shape)) * np.dtype(_numpy_dtype(name)).itemsize
+            int(np.prod(shape)) * np.dtype(getattr(ml_dtypes, name, name)).itemsize
             for shape, name in self.shapes().values()
         )
 
@@ -396,9 +397,3 @@ class Packing:
         for name, (shape, dtype) in self.shapes().items():
             lines.append(f"  {name:<8} {dtype}{list(shape)}")
         return "\n".join(lines)
-
-
-def _numpy_dtype(name: str) -> Any:
-    import ml_dtypes
-
-    return getattr(ml_dtypes, name, None) or np.dtype(name)

@@ -17,9 +17,8 @@ from ladder.checks import accept, integer, optional, refuse_unknown
 from ladder.decode.program import Affine, DecodeProgram
 from ladder.errors import PlanError
 from ladder.graph.matmul import MAX_EXTENT, MatMul
-from ladder.scheduler import registers
-from ladder.scheduler.assemble import stages_of
-from ladder.scheduler.geometry import STEP_K
+from ladder.scheduler import registers, residency, walk
+from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.stage import (
     AddBias,
@@ -36,18 +35,6 @@ from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
     from ladder.scheduler.cost import Cost
-
-#: most tokens of a CTA whose loop takes several blocks in a turn
-FEW_TOKENS = 64
-
-#: registers that every kernel takes: with these, registers limit no CTA that shared memory lets in
-LEAST_REGISTERS = 32
-
-#: bytes of outputs that stmatrix writes
-OUT_BYTES = 2
-
-#: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
-CHUNKS = ((128, 4), (192, 2), (256, 1))
 
 FAMILIES = ("skinny", "ring", "specialised")
 PLACEMENTS = ("register", "shared")
@@ -142,36 +129,22 @@ class Plan:
 
     @property
     def persistent_ctas(self) -> int:
-        """CTAs of a persistent kernel: one for every SM, in whole clusters."""
-        return self.device.sms // self.split * self.split
+        """CTAs of a persistent kernel (:mod:`ladder.scheduler.walk`)."""
+        return walk.persistent_ctas(self)
 
     def shared_tiles(self, tiles: int) -> int:
-        """How many of a persistent kernel's output tiles, the last ones, are shared by the CTAs of a cluster."""
-        rest = tiles % self.persistent_ctas
-        return rest if self.split > 1 and rest <= self.persistent_ctas // self.split else 0
+        """How many of a persistent kernel's tiles a cluster shares, see :mod:`ladder.scheduler.walk`."""
+        return walk.shared_tiles(self, tiles)
 
     @property
     def chunk_steps(self) -> int:
-        """k16 steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
-
-        The fragments of the chunk before are still being read then, so that a block has two chunks or more.
-        """
-        steps = next((steps for most, steps in CHUNKS if self.tiling.tokens <= most), 1)
-        return min(steps, self.packing.geometry.block_k // STEP_K // 2)
+        """k16 steps whose products a warpgroup issues together, see :mod:`ladder.scheduler.walk`."""
+        return walk.chunk_steps(self)
 
     @property
     def turns_together(self) -> int:
-        """Blocks of one turn of the specialised family's loop: their slots then lie at constant distances.
-
-        Few tokens leave few products for the instructions of a turn to hide behind (on an H200, M = 64: 3 %).
-        """
-        blocks, slices = self.packing.geometry.blocks, self.split * self.tiling.warps_k
-        if self.persistent or slices != self.split or blocks % self.split:
-            return 1
-        if self.tiling.tokens > FEW_TOKENS:
-            return 1
-        each = blocks // self.split
-        return next((n for n in (4, 2) if each % n == 0 and self.depth % n == 0), 1)
+        """Blocks of one turn of the loop, see :mod:`ladder.scheduler.walk`."""
+        return walk.turns_together(self)
 
     @property
     def stores_fragments(self) -> bool:
@@ -278,26 +251,8 @@ class Plan:
 
     @cached_property
     def launch_bytes(self) -> int:
-        """Dynamic shared memory that a launch asks for, in bytes.
-
-        With programmatic launch the CTAs of the next kernel start while this one's still run. An SM must then have room
-        for its own share alone, or for that of both: with room for half a share more, SMs get unlike numbers of CTAs (on
-        an H200, M = 1: 44 us instead of 33). More shared memory than is used keeps the others out.
-        """
-        if self.launch != "pdl" or self.family != "skinny":
-            return self.shared_bytes
-        device, share = self.device, -(-self.channel_tiles // self.device.sms)
-        surely, perhaps = (
-            device.blocks_resident(
-                threads=self.threads, registers=count, shared_bytes=self.shared_bytes
-            )
-            for count in (self.registers, LEAST_REGISTERS)
-        )
-        wanted = 2 * share if surely >= 2 * share else share
-        if perhaps <= wanted:
-            return self.shared_bytes
-        room = device.shared_bytes_per_sm // wanted - device.shared_bytes_reserved
-        return max(self.shared_bytes, min(room // 128 * 128, device.shared_bytes_per_block))
+        """Dynamic shared memory that a launch asks for, in bytes, see :mod:`ladder.scheduler.residency`."""
+        return residency.launch_bytes(self)
 
     @cached_property
     def registers(self) -> int:

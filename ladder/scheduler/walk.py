@@ -1,0 +1,51 @@
+"""How kernels of the specialised family walk K and the output tiles: what follows from a plan's decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ladder.scheduler.geometry import STEP_K
+
+if TYPE_CHECKING:
+    from ladder.scheduler.plan import Plan
+
+#: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
+CHUNKS = ((128, 4), (192, 2), (256, 1))
+
+#: most tokens of a CTA whose loop takes several blocks in a turn
+FEW_TOKENS = 64
+
+
+def chunk_steps(plan: Plan) -> int:
+    """k16 steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
+
+    The fragments of the chunk before are still being read then, so that a block has two chunks or more.
+    """
+    steps = next((steps for most, steps in CHUNKS if plan.tiling.tokens <= most), 1)
+    return min(steps, plan.packing.geometry.block_k // STEP_K // 2)
+
+
+def turns_together(plan: Plan) -> int:
+    """Blocks of one turn of the loop: their slots then lie at constant distances.
+
+    Few tokens leave few products for the instructions of a turn to hide behind (on an H200, M = 64: 3 %).
+    """
+    blocks = plan.packing.geometry.blocks
+    if plan.persistent or plan.tiling.warps_k > 1 or blocks % plan.split:
+        return 1
+    if plan.tiling.tokens > FEW_TOKENS:
+        return 1
+    each = blocks // plan.split
+    return next((n for n in (4, 2) if each % n == 0 and plan.depth % n == 0), 1)
+
+
+def persistent_ctas(plan: Plan) -> int:
+    """CTAs of a persistent kernel: one for every SM, in whole clusters."""
+    return plan.device.sms // plan.split * plan.split
+
+
+def shared_tiles(plan: Plan, tiles: int) -> int:
+    """How many of a persistent kernel's output tiles, the last ones, are shared by the CTAs of a cluster."""
+    ctas = persistent_ctas(plan)
+    rest = tiles % ctas
+    return rest if plan.split > 1 and rest <= ctas // plan.split else 0
