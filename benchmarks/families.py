@@ -192,7 +192,7 @@ class Made:
 
 def make(part: Part) -> list[Made]:
     """Compile the variants of a part; what is refused or fails is part of the answer."""
-    from ladder.scheduler.packing import choose_packing
+    from ladder.scheduler.choose import choose_packing
     from ladder.ttype import MayOverflow
 
     device = ladder.devices[part.device]

@@ -87,7 +87,7 @@ def test_weights_and_scales_have_64_bit_offsets_where_they_are_large(
 
 @pytest.mark.parametrize("n, k, group", [(131072, 131072, 256), (64, MAX_EXTENT, 32)])
 def test_a_specialised_kernel_counts_them_as_wide(n: int, k: int, group: int) -> None:
-    """C60: bulk copies start at 64-bit offsets, within one band of 64 rows too."""
+    """Bulk copies start at 64-bit offsets, within one band of 64 rows too."""
     weight = ladder.types["int8"].grouped(group)
     op = ladder.matmul(m=None, n=n, k=k, activation="float16", weight=weight)
     plan = ladder.schedule(op, "h200", family="specialised", m_range=(0, None)).plan_for(4096)

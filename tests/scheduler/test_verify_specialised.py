@@ -53,7 +53,6 @@ def a_plan(
         {"scale": "accumulator", "zero": "register", "weight": INT4.grouped("channel")},
         {"scale": "accumulator", "zero": "register", "weight": INT4},
     ],
-    ids=str,
 )
 def test_legal_plans_break_no_rule(decisions):
     assert check(a_plan(**decisions)) == ()
@@ -105,7 +104,6 @@ def test_legal_plans_break_no_rule(decisions):
         ({"depth": 30}, "shared "),
         ({"tiling": Tiling(1, 16, 1, 1, 32), "depth": 2}, "registers a thread"),
     ],
-    ids=str,
 )
 def test_a_broken_rule_is_named(decisions, found):
     plan = a_plan(**decisions)
