@@ -130,6 +130,8 @@ def enumerate_plans(
             found = problems(variant)
             if found:
                 rejected.append(Rejected(variant.brief, "; ".join(p.what for p in found)))
+            elif "scale" not in fixed and (reason := _rounding(variant)):
+                rejected.append(Rejected(variant.brief, reason))
             else:
                 legal.append(variant)
     return Candidates(tuple(legal), tuple(rejected))
@@ -196,6 +198,22 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
         return [plan, several]
     # Shared tiles are worth a cluster only where some are left over.
     return [plan, several] if several.shared_tiles(tiles) else [plan]
+
+
+def _rounding(plan: Plan) -> str:
+    """Why weights of a plan are not to be scaled in registers unless that is asked for: it rounds each of them.
+
+    In float16 that is of the size of an output's own rounding; bfloat16 keeps it there as long as no zero point is folded
+    into the same fma, which would round it too.
+    """
+    if plan.scale != "register":
+        return ""
+    out, compute = plan.op.out, plan.op.activation
+    if out.dtype.itemsize > compute.dtype.itemsize:
+        return f"scaling in registers rounds weights to {compute.name}, outputs are {out.name} (scale='register' allows it)"
+    if compute.name == "bfloat16" and plan.packing.zero_dtype is not None:
+        return "scaling in registers rounds zero points to bfloat16 (scale='register' allows it)"
+    return ""
 
 
 def _where_scaled(like: Plan) -> dict[str, str]:
