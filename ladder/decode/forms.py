@@ -180,8 +180,12 @@ class _Search:
 
     @classmethod
     def of(cls, values: ValueSet, ways: Sequence[Ends]) -> _Search | None:
-        """The search, or None where there is nothing to find: no way, or a single value."""
-        if not ways or values.values[0] == values.values[-1]:
+        """The search, or None where there is nothing to find: no way, a single value, or values that repeat.
+
+        Lanes of one constant differ but for plus and minus zero, so one value may stand twice and no other.
+        """
+        repeated = len(values.values) - len(set(values.values))
+        if not ways or values.values[0] == values.values[-1] or repeated > 1:
             return None
         largest = values.largest  # so that nothing overflows
         unit = math.log2(largest.numerator) - math.log2(largest.denominator)

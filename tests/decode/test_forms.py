@@ -130,3 +130,14 @@ def test_forms_are_right_with_holes(data):
 
 def test_a_constant_has_no_form():
     assert search(ValueSet.of(TType("t", 1, values=[3, 3])), FLOAT16) == []
+
+
+def test_values_that_repeat_have_no_form_but_one_at_both_zeros(monkeypatch):
+    twice = ValueSet.of(TType("t", 2, values=[0.0, -0.0, 1, -1]))
+    forms = search(twice, FLOAT16)
+    assert forms
+    for form in forms:
+        check(form, twice, FLOAT16)
+    monkeypatch.setattr("ladder.decode.forms.grids", lambda *_: pytest.fail("searched"))
+    for levels in ([0, 0, 1, 1], [0, 0, 0, 1]):
+        assert search(ValueSet.of(TType("t", 2, values=levels)), FLOAT16) == []
