@@ -31,7 +31,7 @@ from ladder.errors import DecodeError
 FEATURES = frozenset({CVT_E4M3, WIDE_STRIDE})
 #: steps of all placements of one search (1 us each), for codes up to SHORT bits and for longer ones; a program whose search
 #: was cut short says so
-PLACE_WORK = (1_500_000, 4_000_000)
+PLACE_WORK = (1_500_000, 2_500_000)
 
 
 def derive(

@@ -133,7 +133,10 @@ def search(values: ValueSet, fmt: LaneFormat) -> list[Form]:
     if find is None:
         return []
     for grid in grids(values.bits, fmt):
-        for near in find.near(grid, Work(UNLIMITED)):
+        kept = list(find.near(grid, Work(UNLIMITED)))
+        if find.most < CONSTANTS:  # few values: the best of all ways, as in the second stage
+            kept = [_Near.pool(kept).thin(grid, find.most)]
+        for near in kept:
             hits.update((hit, None) for hit in near.hits(grid, find.ways))
     return _exact(hits, values, fmt)
 
