@@ -15,6 +15,7 @@ from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import ZEROS, Plan, default_epilogue
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEMENTS, problems
+from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 
@@ -44,6 +45,8 @@ SPECIALISED_SPLITS = (1, 2, 4)
 #: least and most slots of its ring, which takes half of an SM or a whole one
 SPECIALISED_DEPTHS = (2, 12)
 SHORT_RING = 4
+#: most tokens of its CTAs
+SPECIALISED_TOKENS = 256
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -174,6 +177,8 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         return
     wanted |= {name: fixed[name] for name in free if name in fixed}
     for warps_k, warps_n, token_tiles in SPECIALISED_SHAPES:
+        if "tiling" not in fixed and not _suits(token_tiles * TILE_TOKENS, like.m_range[1]):
+            continue
         tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
         splits = [s for s in SPECIALISED_SPLITS if tiling.token_tiles % s == 0]
         for split in (fixed["split"],) if "split" in fixed else splits:
@@ -185,13 +190,23 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
             return
 
 
+def _suits(tokens: int, most: int | None) -> bool:
+    """Whether a CTA's tokens are of the order of M: not mostly empty, and no sliver of it."""
+    m = SPECIALISED_TOKENS if most is None else most
+    least, limit = min(m, SPECIALISED_TOKENS) / 4, max(2 * m, 2 * TILE_TOKENS)
+    return least <= tokens <= limit
+
+
 def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     """The plan with a CTA for each tile, and with one that works through several where there are more than SMs."""
     if "persistent" in fixed:
         return [replace(plan, persistent=fixed["persistent"])]
+    if plan.split < 1 or plan.tiling.tokens < 1 or plan.tiling.tile_rows < 1:
+        return [plan]  # a split or tiling by hand that makes no plan: the checker says why
     m = plan.op.m or plan.m_range[1] or plan.m_range[0]
     tiles = plan.channel_tiles * -(-m // plan.tiling.tokens)
-    if plan.tiling.warps_k > 1 or not plan.stores_fragments or tiles <= plan.device.sms:
+    several_fit = plan.tiling.warps_k == 1 and plan.split <= PERSISTENT_CTAS
+    if not several_fit or not plan.stores_fragments or tiles <= plan.device.sms:
         return [plan]
     several = replace(plan, persistent=True)
     if plan.split == 1:

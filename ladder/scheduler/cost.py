@@ -297,7 +297,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
         busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
-    start = fit.start_us + (fit.cluster_us if summed else 0.0)
+    start = fit.start_us + (dict(fit.cluster_us).get(plan.split, 0.0) if summed else 0.0)
     return Cost(
         m=tokens,
         ctas=ctas,
@@ -347,7 +347,7 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     bounds.append(Bound("BW shared", ctas * of_cta.shared_bytes, "B an SM", shared))
     # A warp waits for its own results and uses one pipe after the other; only other warps fill the gaps.
     warps = together * plan.threads / LANES
-    busy = sum(bound.us for bound in bounds[:4]) / max(1.0, warps / SCHEDULERS)
+    busy = sum(bound.us for bound in bounds[:4]) / max(fit.overlapping, warps / SCHEDULERS)
     slices = plan.tiling.warps_k * plan.split
     blocks = -(-plan.packing.geometry.blocks // slices) * -(-ctas // together)
     # with lookahead the first fragments of a block are there when it begins

@@ -14,7 +14,8 @@ class Fit:
         tensor: share of the tensor rate by (K slices, warpgroups); 1 where nothing stands.
         alu, l2, dram: shares of these rates.
         start_us: added to launch and ramp.
-        cluster_us: what summing over a cluster adds.
+        cluster_us: what summing over a cluster adds, by its CTAs.
+        overlapping: schedulers' worth of warps that a CTA has at least, where products run by themselves.
         wave_us: start and end of a further wave of CTAs that have an SM for themselves.
         tile_us: the same where a persistent CTA goes on to its next tile.
     """
@@ -25,7 +26,8 @@ class Fit:
     l2: float = 1.0
     dram: float = 1.0
     start_us: float = 0.0
-    cluster_us: float = 0.0
+    cluster_us: tuple[tuple[int, float], ...] = ()
+    overlapping: float = 1.0
     wave_us: float | None = None
     tile_us: float = 1.0
 
@@ -42,7 +44,8 @@ FITS = {
         l2=0.91,
         dram=0.885,
         start_us=0.15,
-        cluster_us=1.5,
+        cluster_us=((2, 2.0), (4, 4.5), (8, 6.0)),
+        overlapping=1.6,
         wave_us=4.4,
     ),
 }

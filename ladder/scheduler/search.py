@@ -31,6 +31,8 @@ TIE = 0.005
 #: a skinny plan that leaves room on the SM for a CTA of the next launch may be slower by this part: with programmatic
 #: launch its loads start early (measured on an H200: 5.6 us became 3.0 us with room, 4.8 us without)
 ROOM = 0.10
+#: tokens up to which kernels are so short that this counts
+ROOM_TOKENS = 8
 
 #: a range of M gets a kernel of its own if that is faster by this part
 WORTH_A_KERNEL = 0.05
@@ -117,9 +119,16 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     roomy = [
         (plan, cost)
         for plan, cost in costs
-        if plan.family == "skinny" and cost.resident >= 2 and cost.us <= least * (1 + ROOM)
+        if plan.family == "skinny"
+        and plan.tiling.tokens <= ROOM_TOKENS
+        and cost.resident >= 2
+        and cost.us <= least * (1 + ROOM)
     ]
     close = roomy or costs
+    if close[0][0].load_warps:
+        return close[
+            0
+        ]  # a ring that one warp fills is as deep as there is room: less is not better
     bar = close[0][1].us * (1 + TIE)
     equal = [pair for pair in close if pair[1].us <= bar]
     return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[1].us))

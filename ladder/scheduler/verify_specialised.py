@@ -10,6 +10,9 @@ from ladder.scheduler.problem import Problem
 #: CTAs of a cluster that every device with clusters takes (CUDA C++ guide, "Thread Block Clusters")
 CLUSTER_CTAS = 8
 
+#: CTAs of a cluster with which clusters fill all SMs of a device (on an H200 66 of 2 run at once, but 30 of 4)
+PERSISTENT_CTAS = 2
+
 
 def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
     """Specialised: warpgroups side by side along n, tensor maps, weights scaled before they are multiplied."""
@@ -89,6 +92,11 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
         yield Problem(
             "only the specialised family with outputs of two bytes works through several tiles",
             "persistent=False",
+        )
+    if plan.split > PERSISTENT_CTAS:
+        yield Problem(
+            f"clusters of {plan.split} do not fill a device, and a persistent kernel has a CTA for every SM",
+            f"split <= {PERSISTENT_CTAS}",
         )
     if plan.tiling.warps_k > 1:
         yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
