@@ -81,7 +81,7 @@ def default_access(op_k: int, *, contiguous: bool) -> str:
 
 
 def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling, int]]:
-    """(family, tiling, depth) of the tables; skinny only where one CTA can cover all M of the range."""
+    """(family, tiling, depth) of the tables: skinny only where one CTA can cover all M of the range, no ring far wider."""
     most = m_range[1]
     if most is not None and most <= SKINNY_TOKENS:
         token_tiles = max(1, -(-most // TILE_TOKENS))
@@ -90,6 +90,8 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
                 for depth in SKINNY_DEPTHS:
                     yield "skinny", Tiling(warps_k, 1, 1, row_tiles, token_tiles), depth
     for warps_n, warps_m, row_tiles, token_tiles in RING_SHAPES:
+        if warps_m * token_tiles * TILE_TOKENS > _widest(most):
+            continue
         for warps_k in RING_WARPS_K:
             for depth in RING_DEPTHS:
                 yield "ring", Tiling(warps_k, warps_n, warps_m, row_tiles, token_tiles), depth
@@ -153,6 +155,7 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     arranged = (
         ("ring", Tiling(warps_k, warps_n, 1, 1, token_tiles), depth)
         for warps_n, token_tiles in WARPGROUP_SHAPES
+        if token_tiles * TILE_TOKENS <= _widest(like.m_range[1])
         for warps_k in WARPGROUP_WARPS_K
         for depth in WARPGROUP_DEPTHS
     )
@@ -190,11 +193,15 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
             return
 
 
+def _widest(most: int | None) -> int:
+    """Most tokens of a CTA that are not mostly empty for M up to ``most``."""
+    return max(2 * (SPECIALISED_TOKENS if most is None else most), 2 * TILE_TOKENS)
+
+
 def _suits(tokens: int, most: int | None) -> bool:
     """Whether a CTA's tokens are of the order of M: not mostly empty, and no sliver of it."""
     m = SPECIALISED_TOKENS if most is None else most
-    least, limit = min(m, SPECIALISED_TOKENS) / 4, max(2 * m, 2 * TILE_TOKENS)
-    return least <= tokens <= limit
+    return min(m, SPECIALISED_TOKENS) / 4 <= tokens <= _widest(most)
 
 
 def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:

@@ -23,12 +23,13 @@ def head(plan: Plan) -> list[str]:
     tiling, launch = plan.tiling, plan.launch
     blocks = plan.packing.geometry.blocks
     in_register = plan.scale == "register"
+    walkers = ", one an SM works through the tiles" if plan.persistent else ""
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
     return [
         str(plan.op),
         f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
-        f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(plan.channel_tiles, 'CTA')} along N",
+        f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(plan.channel_tiles, 'CTA')} along N{walkers}",
         (
             f"  warps    {tiling.threads // 32}: {tiling.warps_k} along K, {tiling.warps_n} along N,"
             f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8{loads}"

@@ -81,6 +81,7 @@ def test_every_decision_shows():
         {"m_range": (0, 8)},
         {"scale": "register"},
         {"split": 2},
+        {"persistent": True},
     )
     assert {name for change in changes for name in change} == DECISIONS
     for change in changes:

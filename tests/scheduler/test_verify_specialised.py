@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ladder.decode.program import Table
 from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
@@ -84,10 +85,6 @@ def test_legal_plans_break_no_rule(decisions):
             "the specialised family keeps one sum of all K",
         ),
         ({"weight": INT4, "zero": "register"}, "int4 has no scales"),
-        (
-            {"weight": types["int2"].grouped(128)},
-            "scales in registers take one class of steps, not 2",
-        ),
         ({"split": 3}, "4 token tiles cannot be finished by 3 CTAs alike"),
         ({"split": 8}, "4 token tiles cannot be finished by 8 CTAs alike"),
         (
@@ -149,3 +146,13 @@ def test_as_many_slots_as_slices_would_wait_for_each_other(slices, depth):
     plan = a_plan(tiling=Tiling(slices, 4, 1, 1, 1), depth=depth)
     assert any("take turns at" in text for text in check(plan))
     assert check(replace(plan, depth=slices + 1)) == ()
+
+
+def test_scales_in_registers_take_one_class_of_steps():
+    plan = a_plan()
+    split = replace(plan.program, affine=plan.program.affine * 2, table=Table((0,)))
+    split = replace(split, step_class=(0, 1) * (split.steps // 2))
+    # no other program reads the words of one with a table
+    broken = replace(plan, packing=replace(plan.packing, program=split))
+    found = "scales in registers take one class of steps, not 2"
+    assert any(found in text for text in check(broken)), check(broken)
