@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ladder.codegen.kernel import box_rows
 from ladder.emulator.matrix_report import Dropped, MatrixReport, Row
 from ladder.emulator.mutate import mutants
 from ladder.emulator.report import Fault
@@ -120,8 +121,9 @@ class Problem:
         made: dict[str, Any] = {}
         for p in self.lowered.parameters:
             if p.kind == "tensor map":
-                x = given["x"]
-                made[p.name] = TensorMap(x, x.shape[::-1], x.strides[:1], p.box[::-1], "128B")
+                x, (rows, columns) = given["x"], p.box
+                box = (columns, box_rows(rows, len(x)))
+                made[p.name] = TensorMap(x, x.shape[::-1], x.strides[:1], box, "128B")
             elif p.kind == "buffer":
                 made[p.name] = np.ascontiguousarray(given[p.role]).reshape(-1)
             else:

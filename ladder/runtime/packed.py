@@ -37,6 +37,7 @@ UNREADABLE = (
     TypeError,
     AttributeError,
     SyntaxError,
+    NotImplementedError,
     tokenize.TokenError,
     zipfile.BadZipFile,
 )

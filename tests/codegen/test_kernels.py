@@ -126,7 +126,8 @@ def test_warpgroups_read_what_is_packed_for_several_classes(
     plans = ladder.schedule(op, "h200")
     plan = replace(
         plans.plan_for(20), compute="wgmma", zero="register", tiling=WARPGROUPS["two"], depth=3,
-        family="ring", convert="register", lookahead=True, m_range=(0, None),
+        family="ring", convert="register", lookahead=True, m_range=(0, None), scale="accumulator",
+        access="vector", split=1, persistent=False,
     )  # fmt: skip
     verify(plan)
     assert plan.packing.program.classes == 2

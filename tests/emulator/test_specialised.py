@@ -102,11 +102,11 @@ def test_the_kernel_itself_is_right_on_every_schedule(problem: Problem) -> None:
         np.testing.assert_array_equal(y, problem.reference)
 
 
-def waits(body: Any) -> list[Any]:
-    """Of the load warp for an empty slot, and of the readers for a full one."""
-    found = [call for call in statements(body) if call[:2] == ["call", "cuda.mbarrier_wait"]]
-    assert len(found) == 2
-    return found
+def waits(body: Any) -> tuple[list[Any], list[Any]]:
+    """Of the load warp for an empty slot, and of the readers for a full one: in a turn of several blocks, and in one."""
+    load, *readers = [c for c in statements(body) if c[:2] == ["call", "cuda.mbarrier_wait"]]
+    assert len(readers) == 2
+    return [load], readers
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["load warp", "readers"])
@@ -114,9 +114,10 @@ def test_a_wrong_parity_is_caught(problem: Problem, place: int) -> None:
     """Of the phase before: the load warp overwrites what is read, readers read what is not there."""
 
     def flip(body: Any, _: Any) -> int:
-        call = waits(body)[place]
-        call[4] = ["bitxor", call[4], 1]
-        return 1
+        found = waits(body)[place]
+        for call in found:
+            call[4] = ["bitxor", call[4], 1]
+        return len(found)
 
     faults = caught(problem, changed(problem, flip))
     assert faults <= {"race", "deadlock", "barrier", "uninitialised"}

@@ -169,7 +169,8 @@ def test_a_map_describes_x_where_it_lies(kernel, fakes, weights, m, stride):
     driver = Mapped()
     arguments = Launcher([kernel[1]], driver).arguments(call)
     bytes_apart = 2 * (stride if m > 1 else 16)
-    assert driver.asked == [(x.ctypes.data, (m, 16), bytes_apart, (32, 64))]
+    box = (8, 64)  # of 32 rows, the tiles of 8 that there are
+    assert driver.asked == [(x.ctypes.data, (m, 16), bytes_apart, box)]
     assert arguments.address
 
 
