@@ -22,6 +22,9 @@ SCHEDULES = (("random", 0), ("eager", 0), ("lazy", 0))
 
 #: what no schedule misses, and why nothing is missing without it
 REDUNDANT = {
+    "fence.proxy.async.shared::cta in stage barriers": (
+        "the one after the rows that no copy brings are cleared comes later and before any copy; launches that clear none need it"
+    ),
     "cuda.warp_sync in stage release": (
         "all lanes of the warp met at a wgmma (.sync.aligned) after they read the slot, and a read that came before needs no"
         " fence against a later write"
