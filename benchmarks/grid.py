@@ -1,7 +1,8 @@
 """What is timed: suites of weights x shapes x tokens x activations x launches, each point a :class:`Case`.
 
 A weight's row name is that of its element or block format; the exact type stands in :mod:`benchmarks.weights` and in every
-row. A suite is a table of :class:`Block`; a new one is a new entry of :data:`SUITES`.
+row. A suite is a table of :class:`Block`; a new one is a new entry of :data:`SUITES`, of
+:data:`QUICK` for its short form, and of :data:`benchmarks.bars.BARS` for what it has to reach.
 """
 
 from __future__ import annotations

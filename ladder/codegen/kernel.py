@@ -30,7 +30,11 @@ BOX_TILE = 8
 
 
 def box_rows(most: int, m: int) -> int:
-    """Rows that a box of at most ``most`` rows brings of an array of ``m``: whole tiles of 8, at least one."""
+    """Rows that a box of at most ``most`` rows brings of an array of ``m``: whole tiles of 8, at least one.
+
+    The host makes the tensor map of it, and :class:`ladder.codegen.stages.pipeline.PipelineEmitter` has the kernel wait for
+    as many bytes: the two have to agree, or the kernel never ends. Nothing is launched for ``m = 0``.
+    """
     return min(most, max(1, -(-m // BOX_TILE)) * BOX_TILE)
 
 

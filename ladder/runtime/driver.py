@@ -22,7 +22,8 @@ from ladder.ttile.device import GRID_LIMITS
 SHARED_WITHOUT_OPT_IN = 48 * 1024
 INSTALL = (
     "install NVIDIA's display driver (libcuda.so.1 must be found by the loader, see LD_LIBRARY_PATH) and "
-    "pip install 'ladder[cuda]'; without a GPU, plan.run(x, q) computes in NumPy and device='emulator' runs the kernel"
+    "pip install 'ladder[cuda]'; without a GPU, plan.run(x, q) computes in NumPy and kernel(x, packed, device='emulator')"
+    " runs the kernel"
 )
 Three = tuple[int, int, int]
 

@@ -23,7 +23,7 @@ SKINNY_ROW_TILES = (1, 2, 4)
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
 SKINNY_DEPTHS = (2, 3, 4, 6, 8)
 
-#: (warps_n, warps_m, row_tiles, token_tiles): 32 .. 128 channels x 16 .. 128 tokens
+#: (warps_n, warps_m, row_tiles, token_tiles): 32 .. 256 channels x 16 .. 128 tokens
 RING_SHAPES = (
     *((2, 1, 1, 2), (2, 1, 2, 2), (4, 1, 1, 2), (4, 1, 2, 2), (2, 1, 4, 2)),
     *((2, 1, 1, 4), (2, 1, 2, 4), (4, 1, 1, 4), (4, 1, 2, 4), (2, 1, 4, 4), (2, 2, 2, 2)),
@@ -35,7 +35,7 @@ RING_SHAPES = (
 WARPGROUP_SHAPES = tuple((n, tiles) for n in (4, 8) for tiles in (2, 4, 8, 16, 32))
 WARPGROUP_WARPS_K = (1, 2, 4)
 WARPGROUP_DEPTHS = (3, 4, 5)
-#: (warps_k, warps_n, token_tiles) of the specialised family: 64 .. 256 channels x 8 .. 256 tokens, up to 4 warpgroups
+#: (warps_k, warps_n, token_tiles) of the specialised family: 64 .. 256 channels x 16 .. 256 tokens, up to 4 warpgroups
 SPECIALISED_SHAPES = (
     *((1, n, tiles) for n in (4, 8, 16) for tiles in (2, 4, 8)),
     *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),

@@ -2,7 +2,7 @@
 
 The time of a kernel is bounded by the tensor cores (P), by each memory level (I x BW) and by the pipes that decode
 weights (P_D); each bound is work of the busiest SM over the rate of one SM, for dram and L2 work of the device. They
-overlap, but not wholly: bounds near the largest one lengthen it (see :data:`OVERLAP`). Launch, ramp and a refill for
+overlap, but not wholly: bounds near the largest one lengthen it (`overlap` of :mod:`ladder.scheduler.fit`). Launch, ramp and a refill for
 every further wave come on top.
 
     >>> print(estimate(plan, m=1))

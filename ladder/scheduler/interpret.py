@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ladder.checks import Expected, accept
 from ladder.decode.machine import fragments
-from ladder.errors import ShapeError
+from ladder.errors import PlanError, ShapeError
 from ladder.primitives import Primitive
 from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
@@ -81,12 +81,23 @@ def run_packed(
             rows = slice(part.start * TILE_ROWS, min(part.stop * TILE_ROWS, plan.op.n))
             totals = _Rows(plan, packed, part).totals(padded)
             y[:, rows] = totals[:, : rows.stop - rows.start]
-        operands = {name: packed[name] for name in ("global_scale",) if name in packed}
+        operands = _Operands({name: packed[name] for name in ("global_scale",) if name in packed})
         if bias is not None:
             operands["bias"] = np.asarray(bias).astype(np.float32)
         for step in plan.epilogue:
             y = step.evaluate(y, operands)
         return y.astype(plan.op.out.dtype)
+
+
+class _Operands(dict[str, NDArray[Any]]):
+    """What a kernel hands to its epilogue, by role; a role that it lacks is refused by name."""
+
+    def __missing__(self, role: str) -> NDArray[Any]:
+        raise PlanError(
+            f"no operand {role!r} for a stage of the epilogue",
+            at="Plan.run",
+            hint=f"this plan has {', '.join(self) or 'none'}; a stage's own numbers are its fields",
+        )
 
 
 def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:

@@ -34,7 +34,7 @@ def test_the_shipped_devices() -> None:
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DEVICES)
 def test_a_module_is_named_after_its_device_and_holds_what_the_compiler_asks(name: str) -> None:
     device = DEVICES[name]
     assert device.name == name
@@ -50,7 +50,7 @@ def test_a_module_is_named_after_its_device_and_holds_what_the_compiler_asks(nam
     assert device.shared_bytes_per_block == device.shared_bytes_per_sm - 1024
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DEVICES)
 def test_the_tensor_pipe_agrees_with_the_rate_of_mma(name: str) -> None:
     """Lane instructions per clock and SM times operations of an instruction is the rate of the device."""
     device = DEVICES[name]

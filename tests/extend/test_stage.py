@@ -52,10 +52,12 @@ def with_emitter() -> Iterator[None]:
     del EPILOGUE_EMITTERS[Clamp]
 
 
-def plans(m: int = 5, n: int = 37, k: int = 200) -> tuple[ladder.Plan, ladder.Plan]:
+def plans(
+    m: int = 5, n: int = 37, k: int = 200, **decisions: Any
+) -> tuple[ladder.Plan, ladder.Plan]:
     weight = ladder.types["int4"].grouped(64, scale="float16")
     op = ladder.matmul(m=m, n=n, k=k, activation="float16", weight=weight, bias=True)
-    plan = ladder.schedule(op, device="h200")
+    plan = ladder.schedule(op, device="h200", **decisions)
     return plan, plan.with_(epilogue=(*plan.epilogue, Clamp(-2.0, 3.0)))
 
 
@@ -77,13 +79,36 @@ def test_the_plan_prints_and_runs_it() -> None:
     assert np.array_equal(clamped.run(x, q, bias), np.clip(free, -2, 3))
 
 
+def test_an_operand_that_no_kernel_has_is_refused_by_name() -> None:
+    class Second(Clamp):
+        def evaluate(self, y: np.ndarray, operands: dict[str, np.ndarray]) -> np.ndarray:
+            return y + operands["bias2"]
+
+    plain, _ = plans()
+    x, q, bias = operands(plain.op)
+    wrong = plain.with_(epilogue=(*plain.epilogue, Second(0.0, 1.0)))
+    with pytest.raises(ladder.LadderError, match="bias2"):
+        wrong.run(x, q, bias)
+
+
 @needs_tvm
 @pytest.mark.usefixtures("with_emitter")
+@pytest.mark.parametrize(
+    "shape, decisions, fragments",
+    [((5, 37, 200), {}, False), ((40, 136, 200), {"family": "specialised", "split": 1}, True)],
+    ids=["finish", "store fragments"],
+)
 def test_its_kernel_computes_the_same_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shape: tuple[int, int, int],
+    decisions: dict[str, Any],
+    fragments: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Both stages that store run the epilogue."""
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
-    plain, clamped = plans()
+    plain, clamped = plans(*shape, **decisions)
+    assert clamped.stores_fragments == fragments
     kernel = ladder.compile(clamped)
     assert kernel.source != ladder.compile(plain).source
     x, q, bias = operands(plain.op)

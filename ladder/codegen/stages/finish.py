@@ -171,9 +171,10 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
 
 def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
     """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
-    tiles = STAGED_TOKENS // TILE_TOKENS
+    most, token_tiles = STAGED_TOKENS // TILE_TOKENS, kernel.plan.tiling.token_tiles
     with e.stage("store"):
-        for first in range(0, kernel.plan.tiling.token_tiles, tiles):
+        for first in range(0, token_tiles, most):
+            tiles = min(most, token_tiles - first)
             store = FragmentStore(kernel, staging, tiles, first * TILE_TOKENS)
             store.stage(partial(_from, totals, first), 0, tiles)
             sync_readers(kernel)

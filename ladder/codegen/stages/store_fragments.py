@@ -44,8 +44,8 @@ class FragmentStore:
 
     def stage(self, totals: Totals, first: Any, count: int) -> None:
         """Run the epilogue on ``count`` token tiles from ``first`` on, and write them to the staging area."""
-        size = min(2, count)
-        for offset in range(0, count, size):
+        for offset in range(0, count, 2):
+            size = min(2, count - offset)
             words: list[Any] = []
             for tile in range(offset, offset + size):
                 values = [

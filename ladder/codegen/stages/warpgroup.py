@@ -4,8 +4,8 @@ The A fragment of a warp is that of mma.m16n8k16, and the accumulators of N toke
 (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"), so decoding, flushing and storing are the same as for mma.
 
 Products run asynchronously: fragments of a pair of steps stay untouched until the pair after it was issued, accumulators until
-everything was waited for. Activations were written by cp.async in the generic proxy and are read in the async proxy; the ring
-barrier is preceded by a proxy fence.
+everything was waited for. In the ring family activations were written by cp.async in the generic proxy and are read in the
+async proxy, so its barrier is preceded by a proxy fence; in the specialised family tensor copies write in the async proxy.
 """
 
 from __future__ import annotations
