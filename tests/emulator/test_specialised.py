@@ -25,6 +25,10 @@ REDUNDANT = {
     "fence.proxy.async.shared::cta in stage barriers": (
         "the one after the rows that no copy brings are cleared comes later and before any copy; launches that clear none need it"
     ),
+    "cuda.warp_sync": (
+        "of the load warp before the cluster's barriers: lanes of the emulator meet again after a branch, PTX promises that for"
+        " none, and .aligned wants all"
+    ),
     "cuda.warp_sync in stage release": (
         "all lanes of the warp met at a wgmma (.sync.aligned) after they read the slot, and a read that came before needs no"
         " fence against a later write"

@@ -79,6 +79,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
         filling_ptr[0] = ((filling_ptr[0] == 2) ? 0 : (filling_ptr[0] + 1));
       }
     }
+    tvm_builtin_cuda_warp_sync();
     tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release_aligned();
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release_aligned();
