@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Literal
 
 OpKind = Literal["lop3", "shf", "shl", "shr", "prmt", "fma", "cvt", "lds"]
@@ -173,6 +174,14 @@ class DecodeProgram:
     def defers_zero(self) -> bool:
         """Whether the accumulators need the sums of the activations (some beta is not 0)."""
         return any(a.beta != 0 for pair in self.affine for a in pair)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no code matters: all codes have one value (0 and -0 in one-bit sign and magnitude)."""
+        read = (argument for op in self.ops for argument in op.args)
+        given = (output for step in self.outputs for output in step)
+        words = range(self.words)
+        return not any(isinstance(o, int) and o in words for o in chain(read, given))
 
     def pipes(self) -> dict[str, float]:
         """Operations per 8 codes by pipe: ``{"alu": .., "fma": .., "lsu": ..}``."""
