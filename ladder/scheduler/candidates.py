@@ -18,6 +18,7 @@ from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEME
 from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
+from ladder.ttile.isa import WGMMA_STEP
 
 SKINNY_ROW_TILES = (1, 2, 4)
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
@@ -41,12 +42,17 @@ SPECIALISED_SHAPES = (
     *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),
     *((2, 4, tiles) for tiles in (2, 4)),
 )
+#: rows of CTAs that a shape may be cut to share M evenly, and its warps along n
+EVEN_ROWS = (1, 2, 3)
+EVEN_WARPS_N = 8
 SPECIALISED_SPLITS = (1, 2, 4)
 #: least and most slots of its ring, which takes half of an SM or a whole one
 SPECIALISED_DEPTHS = (2, 12)
 SHORT_RING = 4
 #: most tokens of its CTAs
 SPECIALISED_TOKENS = 256
+#: a CTA has at least this part of M up to 256: the ring has no split of K, and fills small grids with small tiles
+SPECIALISED_SLIVER, RING_SLIVER = 4, 8
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -90,7 +96,7 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
                 for depth in SKINNY_DEPTHS:
                     yield "skinny", Tiling(warps_k, 1, 1, row_tiles, token_tiles), depth
     for warps_n, warps_m, row_tiles, token_tiles in RING_SHAPES:
-        if warps_m * token_tiles * TILE_TOKENS > _widest(most):
+        if not _suits(warps_m * token_tiles * TILE_TOKENS, most, RING_SLIVER):
             continue
         for warps_k in RING_WARPS_K:
             for depth in RING_DEPTHS:
@@ -130,6 +136,8 @@ def enumerate_plans(
         for family, tiling, depth in arranged
     ]
     others = (*_warpgroup_plans(plans[0], fixed), *_specialised_plans(plans[0], fixed))
+    if others and plans[0].family == "specialised":
+        plans = []  # that family was asked for, and has shapes of its own
     for plan in (*plans, *others):
         for variant in _variants(plan, fixed):
             found = problems(variant)
@@ -155,7 +163,7 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     arranged = (
         ("ring", Tiling(warps_k, warps_n, 1, 1, token_tiles), depth)
         for warps_n, token_tiles in WARPGROUP_SHAPES
-        if token_tiles * TILE_TOKENS <= _widest(like.m_range[1])
+        if _suits(token_tiles * TILE_TOKENS, like.m_range[1], RING_SLIVER)
         for warps_k in WARPGROUP_WARPS_K
         for depth in WARPGROUP_DEPTHS
     )
@@ -179,8 +187,10 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     ):
         return
     wanted |= {name: fixed[name] for name in free if name in fixed}
-    for warps_k, warps_n, token_tiles in SPECIALISED_SHAPES:
-        if "tiling" not in fixed and not _suits(token_tiles * TILE_TOKENS, like.m_range[1]):
+    for warps_k, warps_n, token_tiles in (*SPECIALISED_SHAPES, *_even_shapes(like.m_range[1])):
+        if "tiling" not in fixed and not _suits(
+            token_tiles * TILE_TOKENS, like.m_range[1], SPECIALISED_SLIVER
+        ):
             continue
         tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
         splits = [s for s in SPECIALISED_SPLITS if tiling.token_tiles % s == 0]
@@ -193,15 +203,23 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
             return
 
 
-def _widest(most: int | None) -> int:
-    """Most tokens of a CTA that are not mostly empty for M up to ``most``."""
-    return max(2 * (SPECIALISED_TOKENS if most is None else most), 2 * TILE_TOKENS)
+def _even_shapes(most: int | None) -> list[tuple[int, int, int]]:
+    """Shapes whose rows of CTAs share M evenly: for M = 136 one of 144 tokens, or two of 80, rather than one of 256."""
+    if most is None:
+        return []
+    step = WGMMA_STEP // TILE_TOKENS
+    shares = (-(-most // (rows * WGMMA_STEP)) * step for rows in EVEN_ROWS)
+    listed = {tiles for _, _, tiles in SPECIALISED_SHAPES}
+    most_tiles = SPECIALISED_TOKENS // TILE_TOKENS
+    return [
+        (1, EVEN_WARPS_N, t) for t in dict.fromkeys(shares) if t <= most_tiles and t not in listed
+    ]
 
 
-def _suits(tokens: int, most: int | None) -> bool:
-    """Whether a CTA's tokens are of the order of M: not mostly empty, and no sliver of it."""
+def _suits(tokens: int, most: int | None, sliver: int) -> bool:
+    """Whether a CTA's tokens are of the order of M: not mostly empty, and at least one ``sliver``-th of it."""
     m = SPECIALISED_TOKENS if most is None else most
-    return min(m, SPECIALISED_TOKENS) / 4 <= tokens <= _widest(most)
+    return min(m, SPECIALISED_TOKENS) / sliver <= tokens <= max(2 * m, 2 * TILE_TOKENS)
 
 
 def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:

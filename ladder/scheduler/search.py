@@ -40,6 +40,10 @@ WORTH_A_KERNEL = 0.05
 #: largest M of each range of a plan set; the last range has no limit
 RANGE_ENDS = (8, 16, 32, 64, 128, 256, 512, 1024, None)
 
+#: where a range is cut further if the family of its plan has tiles that fit the parts, which then keep to that family
+FINER_ENDS = (48, 80, 96, 144, 160, 192, 224, 288, 320, 384)
+FINER_FAMILY = "specialised"
+
 #: placements of convert that one kernel cannot have, and what to do instead
 OTHER_PLACEMENTS = {
     "offline": "dequantise the weight yourself and run a plain matmul",
@@ -198,13 +202,29 @@ def _plans(query: _Query, least: int, ends: Sequence[int | None]) -> tuple[Plan,
     for most in ends:
         found = measured_plan(query.tuned, op, device, packing, (least, most), query.asked)
         best = found or rank(op, device, packing, (least, most), query.decisions).chosen
-        wider = _widened(plans[-1], best, measured=found is not None) if plans else None
-        if wider is None:
-            plans.append(best)
-        else:
-            plans[-1] = wider
+        for part in (best,) if found else _cut(query, best):
+            wider = _widened(plans[-1], part, measured=found is not None) if plans else None
+            if wider is None:
+                plans.append(part)
+            else:
+                plans[-1] = wider
         least = (most or 0) + 1
     return tuple(plans)
+
+
+def _cut(query: _Query, best: Plan) -> list[Plan]:
+    """The best plan of a range of M, after plans of its family for the parts of the range that have tiles of their own."""
+    least, most = best.m_range
+    if best.family != FINER_FAMILY or most is None:
+        return [best]
+    decisions = {**query.decisions, "family": best.family}
+    parts: list[Plan] = []
+    for end in FINER_ENDS:
+        if least <= end < most:
+            ranking = rank(query.op, query.device, query.packing, (least, end), decisions)
+            parts.append(ranking.chosen)
+            least = end + 1
+    return [*parts, replace(best, m_range=(least, most))]
 
 
 def shortlist(

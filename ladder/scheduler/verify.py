@@ -208,7 +208,9 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
             f" {len(plan.sum_sets)} activation sums",
             'zero="register", or compute="mma"',
         )
-    if program.is_constant:  # ptxas makes its registers anew between products, which it then runs one by one (C7513)
+    if (
+        program.is_constant
+    ):  # ptxas makes its registers anew between products, which it then runs one by one (C7513)
         yield Problem(
             f"all codes of {plan.op.element.name} decode to one value, which leaves nothing to decode beside products",
             'compute="mma"',
