@@ -12,6 +12,7 @@ operation writes a fresh register (single assignment).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -114,6 +115,18 @@ class Affine:
 LANE_ADDRESS = -1
 
 
+#: operation -> the argument that goes into a register where another one is constant too: an instruction has room for one
+#: immediate. Or-ed patterns and the lower halves of byte tables: masks and upper halves stay in the instruction.
+HELD_ARGUMENT: dict[str, int] = {"lop3": 2, "prmt": 0}
+
+
+def held_constant(op: Op) -> Const | None:
+    """The constant of an operation that belongs into a register, or None."""
+    held = op.args[HELD_ARGUMENT[op.kind]] if op.kind in HELD_ARGUMENT else None
+    several = sum(isinstance(argument, Const) for argument in op.args) > 1
+    return held if several and isinstance(held, Const) else None
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeProgram:
     """How one lane decodes one atom; see the module's docstring.
@@ -136,6 +149,7 @@ class DecodeProgram:
         lossless: whether every defined code decodes to exactly its declared value.
         exhausted: whether the search looked at every candidate that could be cheaper; where False, its budget of counted
             work ran out before, and a cheaper program may exist (this one is proven all the same).
+        held_constants: constants that are worth a register (:data:`HELD_ARGUMENT`), those that are used most first; derived.
     """
 
     element: str
@@ -154,6 +168,11 @@ class DecodeProgram:
     undefined: tuple[int, ...] = field(default=())
     lossless: bool = True
     exhausted: bool = True
+    held_constants: tuple[int, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        uses = Counter(constant.bits for op in self.ops if (constant := held_constant(op)))
+        object.__setattr__(self, "held_constants", tuple(bits for bits, _ in uses.most_common()))
 
     def __str__(self) -> str:
         from ladder.decode.text import listing

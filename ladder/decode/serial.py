@@ -6,6 +6,7 @@ The form is short, because a package full of them is read at run time: constants
 
 from __future__ import annotations
 
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +18,7 @@ FORMAT = "ladder.decode/1"
 
 #: written only where it is not the default, so that programs of before it are read and written alike
 _OPTIONAL = frozenset({"exhausted"})
-_FIELDS = frozenset(DecodeProgram.__dataclass_fields__) - _OPTIONAL
+_FIELDS = frozenset(f.name for f in fields(DecodeProgram) if f.init) - _OPTIONAL
 
 
 def dump(program: DecodeProgram) -> dict[str, Any]:

@@ -30,6 +30,21 @@ EIGHTS = 8
 
 def kept(plan: Plan) -> int:
     """Registers per thread."""
+    return _kept(plan) + len(held_constants(plan))
+
+
+def most(plan: Plan) -> int:
+    """Registers per thread at the busiest point; with fewer the kernel would spill."""
+    return _most(plan) + len(held_constants(plan))
+
+
+def held_constants(plan: Plan) -> tuple[int, ...]:
+    """The constants of the decode program that find a register, those that are used most first; others cost an operation each use."""
+    room = given(plan.device, plan.threads) - _most(plan)
+    return plan.program.held_constants[: max(0, room)]
+
+
+def _kept(plan: Plan) -> int:
     if not plan.load_warps:
         return BASE + sum(stage.registers for stage in plan.stages)
     program = plan.program
@@ -40,11 +55,10 @@ def kept(plan: Plan) -> int:
     return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted
 
 
-def most(plan: Plan) -> int:
-    """Registers per thread at the busiest point; with fewer the kernel would spill."""
+def _most(plan: Plan) -> int:
     if plan.load_warps:
-        return kept(plan)
-    return kept(plan) + sum(stage.temporaries for stage in plan.stages)
+        return _kept(plan)
+    return _kept(plan) + sum(stage.temporaries for stage in plan.stages)
 
 
 def atoms_at_once(plan: Plan) -> int:
