@@ -18,6 +18,7 @@ from ladder.decode.form import Form
 from ladder.decode.forms import search, search_more
 from ladder.decode.geometry import REGISTERS
 from ladder.decode.holes import SHORT
+from ladder.decode.identity import identity
 from ladder.decode.lanes import LANE_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.special import CVT_E4M3, special_programs
@@ -39,7 +40,7 @@ def derive(
 ) -> DecodeProgram:
     """The cheapest decode program of an element type for a compute type.
 
-    Every table of 1 to 8 bits decodes. Where no exact program exists, values are rounded to nearest even in the compute
+    Every table of 1 to 8 bits decodes; one whose codes are the compute type's own bits needs no operation. Where no exact program exists, values are rounded to nearest even in the compute
     type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
     for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
     it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
@@ -60,6 +61,9 @@ def derive(
             at=element.name,
             hint=f"compute types with a decode: {', '.join(LANE_FORMATS)}",
         )
+    as_it_is = identity(element, compute)
+    if as_it_is is not None:
+        return as_it_is
     found = _derived(ValueSet.of(element), compute, features & FEATURES)
     return replace(found, element=element.name)
 

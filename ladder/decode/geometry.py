@@ -20,12 +20,14 @@ STEP_K = 16
 REGISTERS = 4
 HALVES = 2
 
-#: k16 steps of an atom by code width; the words below come out whole and without a wasted bit
-STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2}
+#: k16 steps of an atom by code width; the words below come out whole and without a wasted bit. Codes of 16 bits are lane
+#: values: nothing is decoded
+STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2, 16: 2}
 #: 32-bit words per lane and atom by code width
 WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
 
-WIDTHS = tuple(STEPS)
+#: widths of codes that are decoded
+WIDTHS = tuple(range(1, 9))
 
 
 def words_per_period(bits: int, lane_bits: int) -> int:

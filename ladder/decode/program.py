@@ -13,6 +13,7 @@ operation writes a fresh register (single assignment).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -133,7 +134,7 @@ class DecodeProgram:
 
     Attributes:
         element: name of the element type it was derived from.
-        bits: width of a code in bits, 1..8.
+        bits: width of a code in bits, 1..8, or that of a lane value.
         compute: ``"float16"`` or ``"bfloat16"``, the type of the lane values.
         form: name of the decode form that was chosen, for people ("subnormal", "magic+fma", "pair table", ...).
         words: packed 32-bit words per lane and atom.
@@ -141,7 +142,7 @@ class DecodeProgram:
         ops: the operations in order.
         outputs: ``[steps][4]`` register numbers of the A fragments a0..a3.
         slots: ``[steps][4][2]`` places of the codes of each fragment register's low and high half.
-        relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``.
+        relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``; a ``range`` keeps them as they are.
         step_class: ``[steps]`` accumulator class of each step.
         affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8.
         table: lookup table or None.
@@ -161,7 +162,7 @@ class DecodeProgram:
     ops: tuple[Op, ...]
     outputs: tuple[tuple[int, int, int, int], ...]
     slots: tuple[tuple[tuple[Slot, Slot], ...], ...]
-    relabels: tuple[tuple[int, ...], ...]
+    relabels: tuple[Sequence[int], ...]
     step_class: tuple[int, ...]
     affine: tuple[tuple[Affine, Affine], ...]
     table: Table | None = None
@@ -183,6 +184,11 @@ class DecodeProgram:
     def atom_k(self) -> int:
         """Extent of an atom along K, in elements."""
         return 16 * self.steps
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether packed words are the fragment's registers: codes are lane values, in the order of the fragment."""
+        return not self.ops
 
     @property
     def classes(self) -> int:

@@ -106,7 +106,7 @@ class Kernel:
         """Pack codes ``[n, k]`` of torch, CuPy or another library where they lie.
 
         Args:
-            codes: uint8, on any device.
+            codes: uint8, uint16 or int16 for a dense weight, on any device.
             metadata: ``scales``, ``zeros`` and ``global_scale`` as the weight type has them, beside the codes.
 
         Raises:

@@ -49,6 +49,9 @@ def _kept(plan: Plan) -> int:
         return BASE + sum(stage.registers for stage in plan.stages)
     program = plan.program
     steps = plan.packing.geometry.block_k // 16
+    if program.is_identity:  # words are fragments: those of two chunks
+        live = program.words * min(2 * -(-plan.chunk_steps // program.steps), plan.atoms_per_block)
+        return READER_BASE + plan.tiling.tokens // 2 + live
     fragments = 4 * min(2 * plan.chunk_steps, steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
@@ -62,7 +65,12 @@ def _most(plan: Plan) -> int:
 
 
 def atoms_at_once(plan: Plan) -> int:
-    """Atoms of a block whose words a warp of the specialised family holds at once."""
+    """Atoms of a block whose words a warp of the specialised family holds at once.
+
+    Words that are fragments are read when their turn comes: before that products may still read the registers.
+    """
+    if plan.program.is_identity:
+        return 1
     if plan.tiling.tokens <= ALL_WORDS_TOKENS:
         return plan.atoms_per_block
     return min(2, plan.atoms_per_block)

@@ -40,7 +40,7 @@ from ladder.ttile import (
     Operand,
     Tile,
 )
-from ladder.ttype import ComputeType, GroupedType, TType
+from ladder.ttype import DENSE, ComputeType, Dense, GroupedType, TType
 
 #: first line of the text; raised whenever a field changes its meaning
 FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.packing/1"}
@@ -81,6 +81,8 @@ def encode(value: Any) -> Json:
             return _tagged("fraction", str(value))
         case np.dtype():
             return _tagged("dtype", value.name)
+        case range():
+            return _tagged("range", len(value))
         case TType():
             return _encode_type(value)
     name = _name(type(value))
@@ -253,11 +255,13 @@ def _document(cls: type, text: str) -> dict[str, Json]:
     return dict(document)
 
 
-def _tagged(tag: str, of: Json) -> Json:
+def _tagged(tag: str, of: str | int | list[Json]) -> Json:
     return {TAG: tag, "of": of}
 
 
 def _encode_type(element: TType) -> Json:
+    if isinstance(element, Dense):
+        return _tagged("dense", element.name)
     values = [
         None if code in element.unused else encode(float(value))
         for code, value in enumerate(element.values)
@@ -288,6 +292,8 @@ _READ: Mapping[str, Any] = {
     "set": lambda node: frozenset(decode(item) for item in node["of"]),
     "fraction": lambda node: Fraction(node["of"]),
     "dtype": _decode_dtype,
+    "range": lambda node: range(node["of"]),
+    "dense": lambda node: DENSE[node["of"]],
     "type": _decode_type,
 }
 

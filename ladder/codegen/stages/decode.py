@@ -49,7 +49,8 @@ class AtomDecoder:
         self.values[LANE_ADDRESS] = lane_address
         self.producers = {op.dst: (place, op) for place, op in enumerate(program.ops)}
         # Registers, not bound names: a value may be used in a later stage's scope than the one it is made in.
-        self.registers = e.registers(f"d{tag}", max(1, len(program.ops)), "uint32")
+        if program.ops:
+            self.registers = e.registers(f"d{tag}", len(program.ops), "uint32")
 
     def fragment(self, step: int) -> list[Any]:
         """The four registers a0..a3 of a step of the atom (PTX ISA, mma.m16n8k16 A fragment)."""
