@@ -234,12 +234,22 @@ def _sweep() -> Iterator[Bar]:
     )
 
 
+# -- dense ------------------------------------------------------------------------------------------------------
+
+
+def _dense() -> Iterator[Bar]:
+    for name, peer in (("float16", CUBLAS), ("bfloat16", against("cublas_bf16"))):
+        large = Pick((name,), PREFILL_SHAPES, (1024, 4096), name)
+        yield Bar("dense", f"{name} M >= 1024: every point, x cuBLAS {name}", large, peer, 0.97)
+
+
 #: suite -> its bars
 BARS: Mapping[str, tuple[Bar, ...]] = MappingProxyType(
     {
         "base": tuple(_base()),
         "decode": (*_times(), *_peers(), *_formats(), *_variants()),
         "prefill": tuple(_prefill()),
+        "dense": tuple(_dense()),
         "sweep": tuple(_sweep()),
     }
 )

@@ -40,8 +40,8 @@ def derive(
 ) -> DecodeProgram:
     """The cheapest decode program of an element type for a compute type.
 
-    Every table of 1 to 8 bits decodes; one whose codes are the compute type's own bits needs no operation. Where no exact program exists, values are rounded to nearest even in the compute
-    type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
+    Every table of 1 to 8 bits decodes; one whose codes are the compute type's own bits needs no operation. Where no exact
+    program exists, values are rounded to nearest even in the compute type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
     for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
     it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
 
