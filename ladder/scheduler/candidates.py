@@ -103,6 +103,11 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
                 yield "ring", Tiling(warps_k, warps_n, warps_m, row_tiles, token_tiles), depth
 
 
+def _has_blocks(family: str, tiling: Tiling, depth: int, blocks: int) -> bool:
+    """Whether a warp's own ring has no more slots than blocks to put there: room for another CTA is worth more."""
+    return family != "skinny" or depth <= max(SKINNY_DEPTHS[0], -(-blocks // tiling.warps_k))
+
+
 def enumerate_plans(
     op: MatMul,
     device: Device,
@@ -130,7 +135,11 @@ def enumerate_plans(
         "device": device,
         "packing": packing,
     }
-    arranged = dict.fromkeys(_with_fixed(entry, fixed) for entry in arrangements(m_range))
+    arranged = dict.fromkeys(
+        _with_fixed(entry, fixed)
+        for entry in arrangements(m_range)
+        if _has_blocks(*entry, packing.geometry.blocks)
+    )
     plans = [
         Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
         for family, tiling, depth in arranged

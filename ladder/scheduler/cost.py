@@ -220,10 +220,10 @@ def work(plan: Plan) -> Work:
         shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
         weight_bytes=weights + metadata,
         activation_bytes=activations,
-        # a slot is refilled when its block is used up: half a block late, on average
+        # a slot is refilled when its block is used up, which is late
         in_flight=int(
             ring.rings
-            * (ring.slots - 1.5 - LOOKAHEAD_SLOTS * plan.lookahead)
+            * (ring.slots - FITS[plan.family].late - LOOKAHEAD_SLOTS * plan.lookahead)
             * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
         ),
     )
@@ -293,6 +293,8 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
+    if plan.launch == "pdl" and fit.pdl_wave_us is not None:
+        wave = fit.pdl_wave_us
     busiest, summed = -(-ctas // sms), plan.split > 1
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)

@@ -17,6 +17,8 @@ class Fit:
         cluster_us: what summing over a cluster adds, by its CTAs.
         overlapping: schedulers' worth of warps that a CTA has at least, where products run by themselves.
         wave_us: start and end of a further wave of CTAs that have an SM for themselves.
+        pdl_wave_us: the same under programmatic launch, where CTAs of the next kernel fill the gap; None: no different.
+        late: slots of a ring that are on average not on their way.
         tile_us: the same where a persistent CTA goes on to its next tile.
     """
 
@@ -29,12 +31,15 @@ class Fit:
     cluster_us: tuple[tuple[int, float], ...] = ()
     overlapping: float = 1.0
     wave_us: float | None = None
+    pdl_wave_us: float | None = None
+    late: float = 1.5
     tile_us: float = 1.0
 
 
 #: fitted to 293 kernels of 75 problems (4096 .. 28672 channels and columns, M 16 .. 4096): rms of the logarithm 0.08
 FITS = {
-    "skinny": Fit(wave_us=6.0),
+    # 545 kernels of 20 problems at M = 1 (int4, nf4, codebook3, uint1, uint2, fp4, mxfp4, nvfp4): rms 0.18, the choice 1.03
+    "skinny": Fit(wave_us=1.0, pdl_wave_us=0.0, late=0.75),
     "ring": Fit(start_us=1.0),
     "specialised": Fit(
         overlap=5.6,
