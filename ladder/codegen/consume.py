@@ -37,7 +37,8 @@ class Consume:
     ) -> None:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
         self.multiply = multiply
-        self.scale: ScaleRegistersEmitter | ZeroPoint | None = None
+        self.zero: ZeroPoint | None = None
+        self.scale: ScaleRegistersEmitter | None = None
         self.plan, self.program = kernel.plan, kernel.plan.program
         cut = self.plan.packing.geometry
         self.steps = cut.block_k // 16
@@ -50,20 +51,15 @@ class Consume:
         self.before = e.registers("slot_before", 1, "int32")
         e.store(self.before, 0, 0)
 
-    def _scaling(self, metadata: Metadata) -> ScaleRegistersEmitter | ZeroPoint | None:
-        """What happens to decoded fragments before they are multiplied."""
-        if self.plan.scale == "register":
-            return ScaleRegistersEmitter(self.kernel, metadata)
-        if self.plan.zero == "register":
-            return ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
-        return None
-
     def emit(self) -> Metadata:
         """The loop; afterwards all products are complete, and where more tiles follow the last slot is free; returns the tile's metadata."""
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
         cursor, before = self.cursor, self.before
         metadata = Metadata(self.kernel, pipeline.offsets)
-        self.scale = self._scaling(metadata)
+        if self.plan.zero == "register":
+            self.zero = ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
+        if self.plan.scale == "register":
+            self.scale = ScaleRegistersEmitter(self.kernel, metadata)
         together = self.plan.turns_together
         with e.loop(self._turns(), "turn") as turn:
             first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
@@ -117,17 +113,16 @@ class Consume:
 
     def _fragment(self, slot: Any, decoders: list[AtomDecoder], step: int) -> list[Any]:
         """Registers a0..a3 of a step of the block in a slot."""
-        if step % self.steps_of_group == 0 and self.scale is not None:
-            self.scale.enter_group(slot, step // self.steps_of_group)
+        for stage in (self.zero, self.scale):
+            if step % self.steps_of_group == 0 and stage is not None:
+                stage.enter_group(slot, step // self.steps_of_group)
         atom, atom_step = divmod(step, self.program.steps)
         with e.stage("decode"):
             fragment = decoders[atom].fragment(atom_step)
-        match self.scale:
-            case ScaleRegistersEmitter():
-                return self.scale.apply(fragment, step)
-            case ZeroPoint():
-                return self.scale.subtract(fragment, 0, self.program.step_class[atom_step])
-        return fragment
+        cls = self.program.step_class[atom_step]
+        if self.zero is not None:
+            fragment = self.zero.subtract(fragment, 0, cls)
+        return fragment if self.scale is None else self.scale.apply(fragment, step, cls)
 
     def _products(self, activations: Any, first: int, fragments: list[list[Any]]) -> None:
         with e.stage("multiply"):

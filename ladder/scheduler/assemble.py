@@ -47,7 +47,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
             instruction=plan.instruction,
             row_tiles=tiling.row_tiles,
             token_tiles=tiling.token_tiles,
-            classes=program.classes,
+            classes=1 if plan.scale == "register" else program.classes,
             sums=len(plan.sum_sets),
         ),
         GroupScale(
@@ -63,7 +63,8 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
 def _scale_registers(plan: Plan) -> ScaleRegisters:
     cut = plan.packing.geometry
     steps = min(2 * plan.chunk_steps, cut.block_k // STEP_K)
-    return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps)
+    exact = plan.zero == "register" and plan.has_zeros
+    return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps, exact_zeros=exact)
 
 
 def _reduce(plan: Plan) -> Reduce:

@@ -260,16 +260,26 @@ def _rounding(plan: Plan) -> str:
     out, compute = plan.op.out, plan.op.activation
     if out.dtype.itemsize > compute.dtype.itemsize:
         return f"scaling in registers rounds weights to {compute.name}, outputs are {out.name} (scale='register' allows it)"
-    if compute.name == "bfloat16" and plan.packing.zero_dtype is not None:
+    if (
+        compute.name == "bfloat16"
+        and plan.packing.zero_dtype is not None
+        and plan.zero != "register"
+    ):
         return "scaling in registers rounds zero points to bfloat16 (scale='register' allows it)"
     return ""
 
 
 def _where_scaled(like: Plan) -> dict[str, str]:
-    """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K."""
-    exact = not like.has_zeros or register_shifts(like.packing) is not None
-    if like.packing.scale_dtype is not None and (like.has_groups or not exact):
-        return {"scale": "register", "zero": "sums"}
+    """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K.
+
+    bfloat16 would round zero points by more than weights: they come off before, exactly.
+    """
+    packing = like.packing
+    exact = not like.has_zeros or register_shifts(packing.one_class) is not None
+    if packing.scale_dtype is not None and (like.has_groups or not exact):
+        coarse = packing.program.compute == "bfloat16" and packing.zero_dtype is not None
+        before = coarse and register_shifts(packing) is not None
+        return {"scale": "register", "zero": "register" if before else "sums"}
     return {"scale": "accumulator", "zero": "register" if like.has_zeros else "sums"}
 
 

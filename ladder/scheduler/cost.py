@@ -184,9 +184,9 @@ def work(plan: Plan) -> Work:
     warpgroups = plan.compute == "wgmma"
     products = steps * _products_of_step(plan)
     alu, fma, lsu, scratch = _decode(plan, k)
-    if "register" in (plan.zero, plan.scale):
-        # one fma of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
-        fma += tiling.channels * k / 8 * 4 * tiling.warps_m
+    # fmas of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
+    fmas = (plan.zero == "register" and plan.has_zeros) + (plan.scale == "register")
+    fma += fmas * tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
     # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles; wgmma reads all tokens for 64 channels by itself
     fragments = 0 if warpgroups else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES

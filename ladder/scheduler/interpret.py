@@ -220,7 +220,8 @@ class _Rows:
             for step in _steps(block * cut.block_k, cut.block_k):
                 k = slice(step * STEP_K, (step + 1) * STEP_K)
                 group = step * STEP_K // cut.padded_group if plan.has_groups else 0
-                total += x[:, k] @ self._fragment(k, 0, group).T
+                cls = plan.program.step_class[step % plan.program.steps]
+                total += x[:, k] @ self._fragment(k, cls, group).T
         if plan.scale == "register":
             unit: Floats = self.packed["unit"][1:]
             return total * unit
@@ -228,14 +229,14 @@ class _Rows:
         factor: Floats = self._scale(0) * self._by_row(float(g.alpha), float(h.alpha))
         return total * factor
 
-    def _scaled(self, lanes: Floats, group: int) -> Floats:
+    def _scaled(self, lanes: Floats, cls: int, group: int) -> Floats:
         """Weights ``[rows, 16]`` scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
         plan = self.plan
-        ((g, h),) = plan.program.affine
+        g, h = plan.deferred[cls]
         alpha = self._by_row(float(g.alpha), float(h.alpha))
         beta = self._by_row(float(g.beta), float(h.beta))
         unit, scale = self.packed["unit"][0], self._scale(group)
-        if self.zeros is None:
+        if self.zeros is None or plan.zero == "register":
             offset = scale * unit * beta
         elif plan.packing.weight.zero == "rescaled":
             offset = (scale * beta - self.zeros[:, group]) * unit
@@ -272,12 +273,14 @@ class _Rows:
         return total
 
     def _fragment(self, k: slice, cls: int, group: int) -> Floats:
-        """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off where that is in registers."""
+        """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off and scaled where that is in registers."""
         lanes = self.lanes[:, k]
-        if self.plan.scale == "register":
-            return self._scaled(lanes, group)
-        if self.plan.zero != "register":
-            return lanes
+        if self.plan.zero == "register":
+            lanes = self._taken_off(lanes, cls, group)
+        return self._scaled(lanes, cls, group) if self.plan.scale == "register" else lanes
+
+    def _taken_off(self, lanes: Floats, cls: int, group: int) -> Floats:
+        """Lanes ``[rows, 16]`` without their zero points, exactly."""
         shifts = register_shifts(self.plan.reading)
         assert shifts is not None, "the plan checker admits exact subtraction only"
         units, betas = zip(

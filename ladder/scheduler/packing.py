@@ -43,7 +43,7 @@ TILE_ROWS = 16
 BAND_TILES = 4
 
 #: raised whenever the same weights would get other bytes
-PACKING_VERSION = 2
+PACKING_VERSION = 3
 
 #: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
 METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)

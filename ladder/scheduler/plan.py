@@ -98,9 +98,11 @@ class Plan:
 
         A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
         keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
-        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`).
+        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
+        registers, by which all of them come to one factor, too.
         """
-        return self.packing.one_class if self.compute == "wgmma" else self.packing
+        several = self.compute != "wgmma" or self.scale == "register"
+        return self.packing if several else self.packing.one_class
 
     @property
     def program(self) -> DecodeProgram:

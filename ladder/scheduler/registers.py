@@ -55,7 +55,9 @@ def _kept(plan: Plan) -> int:
     fragments = 4 * min(2 * plan.chunk_steps, steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
-    return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted
+    # scale and offset of both row halves, for each further class
+    factors = 4 * (program.classes - 1) if plan.scale == "register" else 0
+    return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted + factors
 
 
 def _most(plan: Plan) -> int:

@@ -147,11 +147,13 @@ class ScaleRegisters(Stage):
     Attributes:
         groups: groups that one block of K touches.
         fragments: fragment registers that live at once.
+        exact_zeros: whether an exact fma takes zero points off before, and Z is 0: weights are then rounded once.
     """
 
     name: ClassVar[str] = "weight scale"
     groups: int
     fragments: int
+    exact_zeros: bool = False
 
     @property
     def registers(self) -> int:
@@ -160,7 +162,8 @@ class ScaleRegisters(Stage):
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""
-        return f"one fma of two lanes a register, {counted(self.groups, 'group')} a block; unit at the end"
+        count = "two fmas" if self.exact_zeros else "one fma"
+        return f"{count} of two lanes a register, {counted(self.groups, 'group')} a block; unit at the end"
 
 
 @dataclass(frozen=True)

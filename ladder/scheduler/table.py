@@ -42,7 +42,7 @@ def head(plan: Plan) -> list[str]:
             else []
         ),
         *(
-            ["  scales   applied to decoded weights, zeros with them, by one fma a register"]
+            [f"  scales   applied to decoded weights, {_zeros_before_scales(plan)}"]
             if in_register
             else []
         ),
@@ -53,6 +53,12 @@ def head(plan: Plan) -> list[str]:
         ),
         f"  access   {plan.access} activations, {launch} launch",
     ]
+
+
+def _zeros_before_scales(plan: Plan) -> str:
+    if plan.zero == "register" and plan.has_zeros:
+        return "zeros before them, by an exact fma a register and one that rounds"
+    return "zeros with them, by one fma a register"
 
 
 def levels(plan: Plan) -> list[str]:

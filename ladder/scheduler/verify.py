@@ -149,12 +149,7 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
 
 
 def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
-    """Zero points come off in registers only where every difference is a number of the compute type.
-
-    Where weights are scaled in registers, which rounds them, zero points come off with that.
-    """
-    if plan.scale == "register":
-        return
+    """Zero points come off in registers only where every difference is a number of the compute type."""
     if plan.zero == "register" and register_shifts(plan.reading) is None:
         yield Problem(
             f"zeros of {plan.op.weight} cannot be taken off exactly in {plan.packing.program.compute}",
@@ -202,7 +197,7 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
             f"activations of wgmma lie in tiles of {WARPGROUP_TILE_K} k, a block has"
             f" {plan.packing.geometry.block_k}"
         )
-    if program.classes > 1 or plan.sum_sets:
+    if (program.classes > 1 and plan.scale != "register") or plan.sum_sets:
         yield Problem(
             f"wgmma keeps one set of accumulators, not {program.classes} classes and"
             f" {len(plan.sum_sets)} activation sums",

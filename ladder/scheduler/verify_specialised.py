@@ -48,21 +48,15 @@ def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
 
 
 def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
-    """Scales in registers: there are scales, one class of steps, and accumulators that only the unit multiplies."""
+    """Scales in registers: there are scales, and accumulators that only the unit multiplies."""
     if plan.scale != "register":
         return
-    program = plan.program
     if plan.family != "specialised":
         yield Problem(
             "scales are applied in registers by the specialised family only", 'scale="accumulator"'
         )
     if plan.packing.scale_dtype is None:
         yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
-    if program.classes > 1:
-        yield Problem(
-            f"scales in registers take one class of steps, not {program.classes}",
-            'scale="accumulator"',
-        )
 
 
 def split_is_even(plan: Plan) -> Iterator[Problem]:

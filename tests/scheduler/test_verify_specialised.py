@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from ladder.decode.program import Table
 from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
@@ -134,10 +133,10 @@ def test_what_the_family_has_no_other_has(decision, found):
 
 
 def test_a_zero_that_scaling_takes_off_need_not_be_exact():
-    plan = a_plan(weight=INT4.grouped(128, zero="float"), zero="register")
+    plan = a_plan(weight=INT4.grouped(128, zero="float"), zero="sums")
     assert check(plan) == ()
-    ring = replace(plan, family="ring", scale="accumulator", access="vector", lookahead=True)
-    assert "cannot be taken off exactly" in check(ring)[0]
+    assert "cannot be taken off exactly" in check(replace(plan, zero="register"))[0]
+    assert check(a_plan(weight=INT4.grouped(128, zero="integer"), zero="register")) == ()
 
 
 @pytest.mark.parametrize("slices, depth", [(2, 2), (3, 3), (4, 4), (4, 2)])
@@ -148,11 +147,10 @@ def test_as_many_slots_as_slices_would_wait_for_each_other(slices, depth):
     assert check(replace(plan, depth=slices + 1)) == ()
 
 
-def test_scales_in_registers_take_one_class_of_steps():
-    plan = a_plan()
-    split = replace(plan.program, affine=plan.program.affine * 2, table=Table((0,)))
-    split = replace(split, step_class=(0, 1) * (split.steps // 2))
-    # no other program reads the words of one with a table
-    broken = replace(plan, packing=replace(plan.packing, program=split))
-    found = "scales in registers take one class of steps, not 2"
-    assert any(found in text for text in check(broken)), check(broken)
+def test_scales_in_registers_bring_all_classes_of_steps_to_one_factor():
+    plan = a_plan(weight=types["int2"].grouped(128))
+    assert plan.scale == "register" and plan.program.classes == 2
+    assert check(plan) == ()
+    one = replace(plan, scale="accumulator", zero="register")
+    assert one.program.classes == 1  # the packing's other program
+    assert any("keeps one sum of all K" in text for text in check(one))
