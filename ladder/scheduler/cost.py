@@ -61,6 +61,9 @@ SPECIALISED_LATENCY = 155.0
 #: divides (measured on an H200: 66 clusters of 2 run at once, 30 of 4)
 CLUSTER_SHARE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.72}
 
+#: warpgroups that fill the tensor cores of an SM; twice as many limit each other by issue
+PAIR = 2
+
 #: warp schedulers of an SM
 SCHEDULERS = 4
 
@@ -336,6 +339,8 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     device, fit = plan.device, FITS[plan.family]
     clock = device.clock_hz / 1e6
     warpgroups = plan.tiling.threads // (WARPGROUP_WARPS * LANES)
+    if warpgroups == PAIR:
+        warpgroups *= together
     share = dict(fit.tensor).get((plan.tiling.warps_k, warpgroups), 1.0)
     product = device.instruction(_product(plan))
     rate = product.per_second or device.pipe_per_second("tensor") / LANES * product.operations

@@ -11,7 +11,8 @@ class Fit:
 
     Attributes:
         overlap: bounds add up in this norm: infinity would be perfect overlap, 1 none.
-        tensor: share of the tensor rate by (K slices, warpgroups); 1 where nothing stands.
+        tensor: share of the tensor rate by (K slices, warpgroups); 1 where nothing stands. Pairs count those of all CTAs
+            that an SM runs at once.
         alu, l2, dram: shares of these rates.
         start_us: added to launch and ramp.
         cluster_us: what summing over a cluster adds, by its CTAs.
@@ -44,7 +45,7 @@ FITS = {
     "specialised": Fit(
         overlap=5.6,
         # warpgroups beside each other are limited by issue, those that take turns at the ring by each other
-        tensor=(((1, 4), 0.8), ((2, 2), 0.57), ((2, 4), 0.57), ((1, 1), 1.3)),
+        tensor=(((1, 4), 0.85), ((2, 2), 0.57), ((2, 4), 0.57), ((1, 1), 1.3)),
         alu=0.8,
         l2=0.91,
         dram=0.885,
