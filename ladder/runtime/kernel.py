@@ -219,7 +219,7 @@ class Kernel:
 
     def _from_host(self, arrays: tuple[Any, Any, Any, Any], device: str | int | None) -> Any:
         x, packed, bias, out = arrays
-        place = _place(device, packed)
+        place = place_of(device, packed)
         driver = self.launcher.driver
         ordinal = int(place.partition(":")[2])
 
@@ -337,7 +337,7 @@ def _named(device: str | int) -> str:
     return "cuda:0" if name == "cuda" else name
 
 
-def _place(device: str | int | None, packed: Any) -> str:
+def place_of(device: str | int | None, packed: Any) -> str:
     """Return the GPU that NumPy arrays go to: the one asked for, the weight's, or the first."""
     if device is not None:
         place = _named(device)

@@ -23,9 +23,11 @@ from ladder.checks import TEXT, accept
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import MatMul
+from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.quantize_plan import QuantizePlan
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
@@ -43,12 +45,17 @@ from ladder.ttile import (
 from ladder.ttype import DENSE, ComputeType, Dense, GroupedType, TType
 
 #: first line of the text; raised whenever a field changes its meaning
-FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.packing/1"}
+FORMATS = {
+    Plan: "ladder.plan/1",
+    PlanSet: "ladder.planset/1",
+    Packing: "ladder.packing/1",
+    QuantizePlan: "ladder.quantize_plan/1",
+}
 
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType, GlobalScale, AddBias),
+    *(GroupedType, ComputeType, GlobalScale, AddBias, QuantizeActivations, QuantizePlan),
 )
 
 #: dataclasses that may be written, by name
@@ -144,6 +151,23 @@ def load_plan(text: str) -> Plan:
     plan: Plan = _value(Plan, text)
     with _reading(Plan):
         verify(plan)
+    return plan
+
+
+def dump_quantize_plan(plan: QuantizePlan) -> str:
+    """Stable text of a plan that quantises activations."""
+    return _text(QuantizePlan, plan)
+
+
+def load_quantize_plan(text: str) -> QuantizePlan:
+    """Read :func:`dump_quantize_plan`'s text.
+
+    Raises:
+        PlanError: the text is no such plan, or of another version.
+    """
+    plan: QuantizePlan = _value(QuantizePlan, text)
+    with _reading(QuantizePlan):
+        plan.verify()
     return plan
 
 
