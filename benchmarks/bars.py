@@ -243,6 +243,13 @@ def _dense() -> Iterator[Bar]:
         yield Bar("dense", f"{name} M >= 1024: every point, x cuBLAS {name}", large, peer, 0.97)
 
 
+# -- quantised activations (benchmarks.quantize, whose rows are no products) --------------------------------------
+
+#: from so many rows on, the quantisation of activations takes no longer than this part of a plain read of as many bytes says
+QUANTIZE_TOKENS = (256, 1024, 4096)
+QUANTIZE_PART = 0.75
+
+
 #: suite -> its bars
 BARS: Mapping[str, tuple[Bar, ...]] = MappingProxyType(
     {

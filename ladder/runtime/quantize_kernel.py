@@ -140,10 +140,11 @@ class QuantizeKernel:
 class BoundQuantize:
     """A checked call over fixed arrays; calling it launches and returns codes and scales. Belongs to one thread."""
 
-    __slots__ = ("_arguments", "_keep", "_library", "_pdl", "_prepared", "_view", "out")
+    __slots__ = ("_arguments", "_keep", "_library", "_pdl", "_prepared", "_view", "out", "x")
 
     def __init__(self, kernel: QuantizeKernel, call: Call, x: Any) -> None:
-        self._keep = (x, call.x.owner)  # the launch holds bare addresses
+        self.x = x
+        self._keep = call.x.owner  # the launch holds bare addresses: of x, or of its copy
         self._view: ArrayView = call.x
         self._library: Library = library_of(x)
         self._pdl = "pdl" in call.variant.lowered.launch.attributes

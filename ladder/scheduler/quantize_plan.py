@@ -25,7 +25,7 @@ from ladder.checks import (
     several,
     shown,
 )
-from ladder.errors import PlanError, ScheduleError, ShapeError
+from ladder.errors import LadderError, PlanError, ScheduleError, ShapeError
 from ladder.graph.matmul import MAX_EXTENT
 from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.cost import LARGE_M, Bound, Cost
@@ -162,7 +162,7 @@ class QuantizePlan:
         refuse_unknown(
             decisions, DECISIONS, "a plan has no decision", at="QuantizePlan.with_", error=PlanError
         )
-        plan = replace(self, **decisions)
+        plan = replace(self, **_in_form(decisions, "QuantizePlan.with_", PlanError))
         plan.verify()
         return plan
 
@@ -232,10 +232,21 @@ class QuantizePlan:
         return load_quantize_plan(text)
 
 
+def _in_form(given: Mapping[str, Any], where: str, error: type[LadderError]) -> dict[str, Any]:
+    """Decisions in the form in which a plan keeps them."""
+    return {
+        name: accept(value, DECISIONS[name], name, at=f"{where}({name}=...)", error=error)
+        for name, value in given.items()
+    }
+
+
 def _problems(plan: QuantizePlan) -> Iterator[Problem]:
     """Every broken rule; those about sizes only where decisions are of their kinds."""
     kinds = [
-        Problem(f"{name} is {shown(getattr(plan, name))}, not {kind.wanted}", kind.hint)
+        Problem(
+            f"{name} is {shown(getattr(plan, name))}, not {kind.wanted}",
+            kind.hint or f"give {kind.wanted}",
+        )
         for name, kind in DECISIONS.items()
         if not kind.fits(getattr(plan, name))
     ]
@@ -263,7 +274,9 @@ def _problems(plan: QuantizePlan) -> Iterator[Problem]:
             yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
     least, most = plan.m_range
     if op.m is not None and (op.m < least or (most is not None and op.m > most)):
-        yield Problem(f"M = {op.m} of the operator is outside {least} .. {most}")
+        yield Problem(
+            f"M = {op.m} of the operator is outside {least} .. {most}", f"m_range=({op.m}, {op.m})"
+        )
 
 
 def schedule_quantize(
@@ -275,14 +288,15 @@ def schedule_quantize(
         ScheduleError: a decision is unknown, or no legal plan exists.
     """
     refuse_unknown(fixed, FIXABLE, "a plan has no decision", at="schedule", error=ScheduleError)
-    wanted = {name: value for name, value in fixed.items() if value is not None}
+    given = {name: value for name, value in fixed.items() if value is not None}
+    wanted = _in_form(given, "schedule", ScheduleError)
     fits = op.k % PIECE == 0 and op.k <= PIECE * LANES * MOST_WARPS * MOST_PIECES
     warps = next((w for w in WARPS if op.k <= PIECE * LANES * w * FEW_PIECES), MOST_WARPS)
     warps = wanted.get("warps", warps)
     choice = {
         "access": "vector" if fits else "scalar",
         "warps": warps,
-        "rows": max(1, CTA_WARPS // warps) if COUNT.fits(warps) else 1,
+        "rows": max(1, CTA_WARPS // warps),
         **wanted,
     }
     plan = QuantizePlan(op, device, **choice, m_range=(0, None) if op.m is None else (op.m, op.m))

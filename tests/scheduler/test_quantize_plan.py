@@ -39,7 +39,8 @@ def test_rows_are_shared_among_warps(k, warps, rows, access, pieces) -> None:
 
 
 def test_decisions_by_hand_are_kept_and_checked() -> None:
-    plan = plan_of(8192, warps=4, rows=2, launch="pdl")
+    plan = plan_of(8192, warps=np.int64(4), rows=2, launch="pdl")
+    assert QuantizePlan.from_json(plan.to_json()) == plan
     assert (plan.warps, plan.rows, plan.launch, plan.pieces) == (4, 2, "pdl", 8)
     assert plan.with_(access="scalar").access == "scalar"
     for broken, what in (
