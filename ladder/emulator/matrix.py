@@ -60,7 +60,7 @@ GROUPS = {
 }
 #: further decisions there: short rings, several CTAs to a cluster, several K slices to a CTA
 SHORT: dict[str, dict[str, Any]] = {
-    "specialised": {"tiling": Tiling(2, 4, 1, 1, 2), "depth": 3, "split": 1},
+    "specialised": {"tiling": Tiling(2, 4, 1, 1, 2), "depth": 4, "split": 1},
     "scaled": {"tiling": Tiling(1, 4, 1, 1, 4), "depth": 2},
 }
 ACTIVATIONS = ("float16", "bfloat16")

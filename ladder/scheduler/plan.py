@@ -156,8 +156,7 @@ class Plan:
     @property
     def sums_in_shared(self) -> bool:
         """Whether totals pass through shared memory before outputs are made of them."""
-        slices = self.split * self.tiling.warps_k
-        return slices > 1 or not self.stores_fragments
+        return self.split * self.tiling.warps_k > 1 or not self.stores_fragments
 
     @property
     def in_place(self) -> bool:

@@ -33,12 +33,14 @@ def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
                 f"the specialised family has {name} = {wanted!r}, not {value!r}",
                 f"{name}={wanted!r}, or another family",
             )
-    # A slice frees a slot after it began the block of its next turn, which must have had a slot of its own.
-    share = plan.packing.geometry.blocks // plan.split
-    if plan.tiling.warps_k > min(plan.depth - 1, share):
+    # A slice frees a slot after it began the block of its next turn, which must have had a slot of its own. And a slot
+    # belongs to one slice: another that waited for its second block while the first is still on its way, later than one
+    # that was asked for after it, would take the parity of the phase before the first for it (PTX ISA, "mbarrier").
+    share, slices = plan.packing.geometry.blocks // plan.split, plan.tiling.warps_k
+    if slices > min(plan.depth - 1, share) or plan.depth % slices:
         yield Problem(
-            f"{plan.tiling.warps_k} K slices take turns at {plan.depth} slots and {share} blocks",
-            "fewer K slices, or more slots than K slices",
+            f"{slices} K slices take turns at {plan.depth} slots and {share} blocks",
+            "fewer K slices, or for each as many slots, two or more",
         )
     if plan.flushes_per_block:
         yield Problem(

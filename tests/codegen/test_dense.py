@@ -28,7 +28,7 @@ ARRANGEMENTS: tuple[tuple[dict[str, Any], tuple[int, int, int]], ...] = (
     ({"family": "ring", "convert": "shared"}, (9, 33, 200)),
     ({"family": "specialised", "tiling": Tiling(1, 4, 1, 1, 32), "depth": 2}, (65, 77, 648)),
     ({"family": "specialised", "tiling": Tiling(1, 8, 1, 1, 8), "split": 2}, (77, 136, 520)),
-    ({"family": "specialised", "tiling": Tiling(2, 4, 1, 1, 2), "depth": 3}, (9, 64, 776)),
+    ({"family": "specialised", "tiling": Tiling(2, 4, 1, 1, 2), "depth": 4}, (9, 64, 776)),
     ({"family": "specialised", "launch": "pdl"}, (17, 64, 768)),
 )
 

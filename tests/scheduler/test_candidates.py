@@ -99,7 +99,7 @@ def test_fixed_tiling_is_tried_once_a_family_product_and_walk():
     assert legal == [("skinny", "mma", False), ("ring", "mma", False), ("ring", "mma", True)]
     # by warpgroups, and by those that a warp loads for: alone, and as a cluster of two
     assert len(refused) == 3 and all("wgmma products" in plan for plan in refused)
-    legal, refused = tried(H200, tiling=Tiling(2, 4, 1, 1, 2), **fixed)
+    legal, refused = tried(H200, tiling=Tiling(2, 4, 1, 1, 2), **{**fixed, "depth": 4})
     assert legal == [
         ("ring", "mma", False),
         ("ring", "mma", True),
