@@ -16,6 +16,7 @@ from ladder.codegen.consume import Consume
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
+    cluster_barrier,
     finish_accumulators,
     finish_specialised,
     finish_tile,
@@ -95,7 +96,11 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     pipeline.make_barriers()
     pipeline.clear()
     decode.fill_table()
-    e.sync_cta()
+    if plan.multicast > 1:
+        # CTAs load into each other's rings: all barriers are there before the first copy
+        cluster_barrier(kernel)
+    else:
+        e.sync_cta()
     with e.when(kernel.loads):
         pipeline.fill()
         with e.when(kernel.has_cluster_tile if plan.persistent and plan.split > 1 else True):
@@ -107,8 +112,11 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
             metadata = consume.emit()
             finish_accumulators(kernel, multiply, metadata)
             finish_specialised(kernel, multiply.acc, ring_base)
-            return
-        _work_through(kernel, pipeline, consume, ring_base, barriers)
+        else:
+            _work_through(kernel, pipeline, consume, ring_base, barriers)
+        if plan.multicast > 1:
+            # warps of other CTAs free slots here: the barriers stay until all have
+            cluster_barrier(kernel)
 
 
 def _work_through(

@@ -72,7 +72,8 @@ class Kernel:
     Attributes:
         plan: the plan that decides everything.
         arg: kernel arguments by role.
-        rank: place of the CTA in its cluster.
+        rank: place of the CTA among those that share its K.
+        peer: place of the CTA among those that share its tokens.
         lane, slice, warp_n, warp_m: the thread's place: lane of its warp, K slice, warp along channels and tokens.
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
@@ -89,6 +90,7 @@ class Kernel:
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
         self.rank: Any = 0
+        self.peer: Any = 0
         self.block_n: Any = 0
         self.block_m: Any = 0
         self.thread = self._coordinates(plan.threads)
@@ -123,6 +125,7 @@ class Kernel:
             cluster = self.cta // plan.split
             self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
             self.has_cluster_tile = self.cluster_tile < tiles
+        # The CTAs of a cluster, which follow each other, have tiles side by side, and as many of them.
         self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
 
     def enter_tile(self, tile: Any) -> None:
@@ -183,8 +186,7 @@ class Kernel:
         split = self.plan.split
         if self.plan.persistent:
             self.cta = T.cta_id([self.plan.persistent_ctas])
-            if split > 1:
-                self.rank = T.cta_id_in_cluster([split])
+            self._places_in_cluster()
             thread = T.thread_id([threads])
             self._share_tiles()
             return thread
@@ -197,10 +199,16 @@ class Kernel:
         if self.token_tiled:
             block, self.block_m = ids
         self.block_n = block
+        self._places_in_cluster()
         if split > 1:
-            self.rank = T.cta_id_in_cluster([split])
             self.block_n = e.bind(block // split, "block_n")
         return T.thread_id([threads])
+
+    def _places_in_cluster(self) -> None:
+        if self.plan.split > 1:
+            self.rank = T.cta_id_in_cluster([self.plan.split])
+        if self.plan.multicast > 1:
+            self.peer = T.cta_id_in_cluster([self.plan.multicast])
 
     def _declare_arena(self, nbytes: int) -> dict[str, Any]:
         arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_BASE_ALIGN)

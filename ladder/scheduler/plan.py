@@ -20,14 +20,7 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.stage import (
-    AddBias,
-    EpilogueStage,
-    GlobalScale,
-    LoadRing,
-    Reduce,
-    Stage,
-)
+from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, LoadRing, Reduce, Stage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.zero import register_shifts, shifted
 from ladder.ttile import Device
@@ -63,6 +56,7 @@ class Plan:
         split: CTAs that share the K of one output tile, as a cluster.
         persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last. With
             ``split`` only tiles that are left over share their K, where there are so few that each finds a cluster.
+        multicast: CTAs of a cluster, side by side along the channels, that share their tokens: each loads a part for all.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
@@ -83,6 +77,7 @@ class Plan:
     scale: str = "accumulator"
     split: int = 1
     persistent: bool = False
+    multicast: int = 1
     lookahead: bool = False
     access: str = "vector"
     compute: str = "mma"
@@ -128,6 +123,11 @@ class Plan:
     def threads(self) -> int:
         """Threads of the CTA."""
         return self.tiling.threads + 32 * self.load_warps
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster."""
+        return self.split * self.multicast
 
     @property
     def persistent_ctas(self) -> int:
@@ -219,10 +219,8 @@ class Plan:
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        kind = self.op.activation.name
-        if self.compute == "wgmma":
-            return f"wgmma.m64n{self.tiling.tokens}k16.{kind}.rs"
-        return f"mma.m16n8k16.{kind}"
+        shape = f"wgmma.m64n{self.tiling.tokens}k16" if self.compute == "wgmma" else "mma.m16n8k16"
+        return f"{shape}.{self.op.activation.name}" + ".rs" * (self.compute == "wgmma")
 
     @property
     def channel_tiles(self) -> int:
@@ -239,9 +237,8 @@ class Plan:
     @property
     def load_ring(self) -> LoadRing:
         """The plan's load stage."""
-        ring = self.stages[0]
-        assert isinstance(ring, LoadRing)
-        return ring
+        assert isinstance(self.stages[0], LoadRing)
+        return self.stages[0]
 
     @cached_property
     def shared_bytes(self) -> int:
@@ -268,9 +265,8 @@ class Plan:
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
-        Some decisions rule out others, which are given up for them unless they are asked for by name: converting in shared
-        memory warpgroup products and lookahead; another product, access or place than the specialised family has, that
-        family and what goes with it.
+        Some decisions rule out others, which are given up for them unless they are asked for by name: converting in shared memory
+        warpgroup products and lookahead; what the specialised family has not, that family and what goes with it.
 
         Raises:
             PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
@@ -305,6 +301,7 @@ class Plan:
             (f" {self.compute} products,", self.compute != "mma"),
             (f" K over {self.split} CTAs,", self.split > 1),
             (" persistent,", self.persistent),
+            (f" activations for {self.multicast} CTAs at once,", self.multicast > 1),
             (" lookahead,", self.lookahead),
         )
         return (

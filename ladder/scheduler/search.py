@@ -64,6 +64,7 @@ FIXABLE = (
     "scale",
     "split",
     "persistent",
+    "multicast",
     "lookahead",
     "access",
     "compute",

@@ -26,6 +26,7 @@ def head(plan: Plan) -> list[str]:
     walkers = ", one an SM works through the tiles" if plan.persistent else ""
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
+    cast = f", loaded for {plan.multicast} CTAs of a cluster at once" if plan.multicast > 1 else ""
     return [
         str(plan.op),
         f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
@@ -51,7 +52,7 @@ def head(plan: Plan) -> list[str]:
             ["  walk     the next block's first fragments beside the last products"]
             * plan.lookahead
         ),
-        f"  access   {plan.access} activations, {launch} launch",
+        f"  access   {plan.access} activations{cast}, {launch} launch",
     ]
 
 

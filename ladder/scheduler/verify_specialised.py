@@ -10,6 +10,9 @@ from ladder.scheduler.problem import Problem
 #: CTAs of a cluster that every device with clusters takes (CUDA C++ guide, "Thread Block Clusters")
 CLUSTER_CTAS = 8
 
+#: rows after which a 128-byte swizzle repeats
+SWIZZLE_ROWS = 8
+
 #: CTAs of a cluster with which clusters fill all SMs of a device (on an H200 66 of 2 run at once, but 30 of 4)
 PERSISTENT_CTAS = 2
 
@@ -77,6 +80,35 @@ def split_is_even(plan: Plan) -> Iterator[Problem]:
     if plan.packing.geometry.blocks < plan.split:
         yield Problem(
             f"{plan.split} CTAs share {plan.packing.geometry.blocks} blocks of K", "a smaller split"
+        )
+
+
+def multicast_is_even(plan: Plan) -> Iterator[Problem]:
+    """CTAs of a cluster that share their tokens: as many channel tiles each, boxes of whole swizzles that M fills."""
+    count, tokens = plan.multicast, plan.tiling.tokens
+    if count == 1:
+        return
+    if plan.family != "specialised":
+        yield Problem("the specialised family alone loads for several CTAs", "multicast=1")
+    if plan.split > 1:
+        yield Problem("a cluster shares its tokens or its K, not both", "split=1, or multicast=1")
+    if count > (PERSISTENT_CTAS if plan.persistent else CLUSTER_CTAS):
+        yield Problem(
+            f"{count} CTAs load for each other, which is too large a cluster", "multicast=2"
+        )
+    if plan.channel_tiles % count:
+        yield Problem(
+            f"{plan.channel_tiles} channel tiles are no multiple of {count}", "multicast=1"
+        )
+    if tokens % (SWIZZLE_ROWS * count):
+        yield Problem(
+            f"a part of {tokens} tokens for each of {count} CTAs is no multiple of {SWIZZLE_ROWS} rows",
+            "more token tiles",
+        )
+    if plan.m_range[0] < tokens // count:
+        yield Problem(
+            f"M from {plan.m_range[0]} on does not fill boxes of {tokens // count} tokens",
+            "m_range from there on, or multicast=1",
         )
 
 

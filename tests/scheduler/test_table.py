@@ -82,6 +82,7 @@ def test_every_decision_shows():
         {"scale": "register"},
         {"split": 2},
         {"persistent": True},
+        {"multicast": 2},
     )
     assert {name for change in changes for name in change} == DECISIONS
     for change in changes:

@@ -16,6 +16,8 @@ from ladder.scheduler.plan import default_epilogue
 H200 = devices["h200"]
 INT4 = types["int4"]
 W4 = INT4.grouped(128, zero="integer")
+#: CTAs that load their tokens for each other
+PAIRS = {"multicast": 2, "m_range": (16, None)}
 
 
 def a_plan(
@@ -43,6 +45,9 @@ def a_plan(
         {"depth": 2},
         {"split": 2},
         {"split": 4, "launch": "pdl"},
+        PAIRS,
+        {**PAIRS, "multicast": 4, "launch": "pdl"},
+        {**PAIRS, "persistent": True},
         {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 4},
         {"tiling": Tiling(1, 8, 1, 1, 8), "split": 8},
         {"tiling": Tiling(1, 16, 1, 1, 1)},
@@ -76,7 +81,7 @@ def test_legal_plans_break_no_rule(decisions):
         ),
         # a slot that two slices read in turns: the parity of its barrier would not tell them apart
         (
-            {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 4},
+            {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 3},
             "2 K slices take turns at 3 slots and 8 blocks",
         ),
         (
@@ -96,6 +101,16 @@ def test_legal_plans_break_no_rule(decisions):
             "16 CTAs > 8 of a portable cluster",
         ),
         ({"k": 384, "split": 4}, "4 CTAs share 3 blocks of K"),
+        ({"multicast": 2}, "M from 0 on does not fill boxes of 16 tokens"),
+        ({**PAIRS, "split": 2}, "a cluster shares its tokens or its K, not both"),
+        ({**PAIRS, "n": 448}, "7 channel tiles are no multiple of 2"),
+        ({**PAIRS, "multicast": 16}, "16 CTAs load for each other"),
+        ({**PAIRS, "multicast": 4, "persistent": True}, "4 CTAs load for each other"),
+        (
+            {**PAIRS, "tiling": Tiling(1, 4, 1, 1, 1)},
+            "a part of 8 tokens for each of 2 CTAs is no multiple of 8 rows",
+        ),
+        ({**PAIRS, "device": devices["a100"]}, "a100 lacks cluster"),
         ({"tiling": Tiling(1, 2, 1, 1, 4)}, "a warpgroup is four warps along n"),
         ({"tiling": Tiling(1, 4, 1, 1, 3)}, "no instruction wgmma.m64n24k16"),
         ({"k": 1020}, "tensor access needs K to be a multiple of 8, not 1020"),
@@ -121,6 +136,7 @@ def test_a_broken_rule_is_named(decisions, found):
         ({"access": "tensor"}, "tensor maps fill the rings of the specialised family only"),
         ({"scale": "register"}, "scales are applied in registers by the specialised family only"),
         ({"split": 2}, "K is shared over a cluster by the specialised family only"),
+        (PAIRS, "the specialised family alone loads for several CTAs"),
     ],
 )
 def test_what_the_family_has_no_other_has(decision, found):
