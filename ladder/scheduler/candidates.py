@@ -309,9 +309,8 @@ def _depths(plan: Plan) -> list[int]:
     depths = [room // plan.load_ring.slot_bytes for room in rooms]
     # A short ring is worth no second CTA.
     kept = [depth for depth in depths if depth >= SHORT_RING] or depths[-1:]
-    slices = plan.tiling.warps_k  # each has as many slots
-    whole = (min(max(depth, least), most) // slices * slices for depth in kept)
-    return list(dict.fromkeys(whole))
+    slices = max(1, plan.tiling.warps_k)  # each has as many slots
+    return list(dict.fromkeys(min(max(d, least), most) // slices * slices for d in kept))
 
 
 def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
