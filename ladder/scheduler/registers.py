@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 BASE = 24
 READER_BASE = 18
 
+#: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
+CLOSE = 4
+
 #: steps of an atom from which more of its values live at once
 SHORT_ATOM = 8
 
@@ -62,7 +65,7 @@ def _kept(plan: Plan) -> int:
 
 def _most(plan: Plan) -> int:
     if plan.load_warps:
-        return _kept(plan)
+        return _kept(plan) + CLOSE
     return _kept(plan) + sum(stage.temporaries for stage in plan.stages)
 
 
