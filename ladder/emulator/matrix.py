@@ -30,7 +30,7 @@ from ladder.emulator.translate import translate
 from ladder.errors import EmulationError, LadderError
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import VECTOR_ELEMENTS
-from ladder.ttype import GroupedType
+from ladder.ttype import GroupedType, element_type
 
 #: arrangement -> decisions that fix it, and (m, n, k) that reach its edges
 FAMILIES: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
@@ -215,7 +215,7 @@ class Case:
         decisions, shape = FAMILIES[self.family]
         weight = types[self.name]
         if self.family in SCALED and not isinstance(weight, GroupedType):
-            weight = weight.grouped(SCALED[self.family])
+            weight = element_type(weight).grouped(SCALED[self.family])
         return self.problem or Problem.of(weight, self.activation, decisions, shape)
 
 
