@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ladder.codegen import emit as e
 from ladder.codegen.tvm_api import IRBuilder, T
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import group_of
 
 #: alignment of the shared-memory arena and of every region in it, in bytes
 ARENA_ALIGN = 128
@@ -114,7 +115,8 @@ class Kernel:
         """Split the output tiles of a persistent kernel: whole ones for every CTA in turns, the rest for clusters."""
         plan, ctas = self.plan, self.plan.persistent_ctas
         tokens = plan.tiling.tokens
-        tiles = (self.arg["m"] + (tokens - 1)) // tokens * plan.channel_tiles
+        self.token_tiles = e.bind((self.arg["m"] + (tokens - 1)) // tokens, "token_tiles")
+        tiles = self.token_tiles * plan.channel_tiles
         whole: Any = tiles
         self.cluster_tile: Any = None
         self.has_cluster_tile: Any = False
@@ -129,10 +131,16 @@ class Kernel:
         self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
 
     def enter_tile(self, tile: Any) -> None:
-        """Make an output tile the one that channels and tokens of the CTA belong to; channel tiles follow each other."""
-        plan = self.plan
-        self.block_n = e.bind(tile % plan.channel_tiles, "block_n")
-        self.block_m = e.bind(tile // plan.channel_tiles, "block_m")
+        """Make an output tile the one that channels and tokens of the CTA belong to (:mod:`ladder.scheduler.raster`)."""
+        plan, group = self.plan, group_of(self.plan)
+        of_group = group * plan.channel_tiles
+        first = e.bind(tile // of_group * group, "first_row")
+        inside, size = tile % of_group, e.least(self.token_tiles - first, group)
+        column = inside
+        if group > 1:  # unsigned, for the compiler does not know that a group has tiles
+            column = e.cast("int32", e.cast("uint32", inside) // e.cast("uint32", size))
+        self.block_n = e.bind(column, "block_n")
+        self.block_m = e.bind(first + (inside - self.block_n * size), "block_m")
         self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
         self.first_token = e.bind(self.block_m * plan.tiling.tokens, "first_token")
 

@@ -53,9 +53,6 @@ SHORT_RING = 4
 SPECIALISED_TOKENS = 256
 #: a CTA has at least this part of M up to 256: the ring has no split of K, and fills small grids with small tiles
 SPECIALISED_SLIVER, RING_SLIVER = 4, 8
-#: least M, and least tokens of a CTA, with which pairs of CTAs load their tokens for each other
-MULTICAST_M = 512
-MULTICAST_TOKENS = 128
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -209,9 +206,8 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         for split in (fixed["split"],) if "split" in fixed else splits:
             plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
             for kept in _persistences(plan, fixed):
-                for cast in _multicasts(kept, fixed):
-                    for depth in (fixed["depth"],) if "depth" in fixed else _depths(cast):
-                        yield replace(cast, depth=depth)
+                for depth in (fixed["depth"],) if "depth" in fixed else _depths(kept):
+                    yield replace(kept, depth=depth)
         if "tiling" in fixed:
             return
 
@@ -251,16 +247,6 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
         return [plan, several]
     # Shared tiles are worth a cluster only where some are left over.
     return [plan, several] if several.shared_tiles(tiles) else [plan]
-
-
-def _multicasts(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
-    """The plan alone, and in pairs that load their tokens for each other, where there are many tokens."""
-    if "multicast" in fixed:
-        return [replace(plan, multicast=fixed["multicast"])]
-    many = plan.m_range[0] >= MULTICAST_M and plan.tiling.tokens >= MULTICAST_TOKENS
-    if not many or plan.split > 1 or plan.channel_tiles % 2:
-        return [plan]
-    return [plan, replace(plan, multicast=2)]
 
 
 def _rounding(plan: Plan) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import group_of
 from ladder.scheduler.stage import Decode, Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
 
@@ -379,8 +380,8 @@ def _memory_bounds(
     weights = plan.packing.nbytes
     passes = 1
     if weights > L2_SHARE * device.l2_bytes:
-        # CTAs run channel tiles first: rows of tokens that do not run together read the weights again
-        together = max(1, device.sms // plan.channel_tiles)
+        # rows of tokens that do not run together read the weights again
+        together = max(1, group_of(plan), device.sms // plan.channel_tiles)
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     stores = m * op.n * op.out.dtype.itemsize
     from_dram = passes * weights + m * op.k * 2 + stores

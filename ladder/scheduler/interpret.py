@@ -26,6 +26,7 @@ from ladder.primitives import Primitive
 from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import index_of
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.zero import register_shifts
 from ladder.ttype import Quantized
@@ -190,7 +191,7 @@ class _Rows:
         first = tiles - plan.shared_tiles(tiles)
         rows = np.arange(len(x))[:, None] // tokens
         columns = (self.tiles.start * TILE_ROWS + np.arange(whole.shape[1]))[None, :] // channels
-        is_shared = rows * plan.channel_tiles + columns >= first
+        is_shared = index_of(plan, -(-len(x) // tokens), rows, columns) >= first
         if not is_shared.any():
             return whole
         totals: Floats = np.where(is_shared, self._sum_of(x, k_slices(plan)), whole)
