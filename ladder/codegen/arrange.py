@@ -127,17 +127,25 @@ def _work_through(
     staging = barriers - _stage(plan, Reduce).beside_bytes
     pipeline.of_cta()
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
-        kernel.enter_turn(turn)
-        multiply.reset()
-        finish_accumulators(kernel, multiply, consume.emit())
+        _tile(kernel, consume, lambda: kernel.enter_turn(turn))
         finish_tile(kernel, multiply.acc, staging)
     if plan.split > 1:
         with e.when(kernel.has_cluster_tile):
             pipeline.of_cluster()
-            kernel.enter_tile(kernel.cluster_tile)
-            multiply.reset()
-            finish_accumulators(kernel, multiply, consume.emit())
+            _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile))
             finish_specialised(kernel, multiply.acc, ring_base)
+
+
+def _tile(kernel: Kernel, consume: Consume, enter: Callable[[], None]) -> None:
+    """Totals of one tile. Where it lies is worked out when that is first needed, not to take registers beside the products."""
+    late = kernel.plan.has_groups
+    if not late:
+        enter()
+    consume.multiply.reset()
+    metadata = consume.emit()
+    if late:
+        enter()
+    finish_accumulators(kernel, consume.multiply, metadata)
 
 
 Arrangement = Callable[[Plan, Kernel], None]

@@ -115,7 +115,8 @@ class Kernel:
         """Split the output tiles of a persistent kernel: whole ones for every CTA in turns, the rest for clusters."""
         plan, ctas = self.plan, self.plan.persistent_ctas
         tokens = plan.tiling.tokens
-        self.token_tiles = e.bind((self.arg["m"] + (tokens - 1)) // tokens, "token_tiles")
+        # not bound to a name: made anew for each tile it takes no register between them, of which there is none to spare
+        self.token_tiles = (self.arg["m"] + (tokens - 1)) // tokens
         tiles = self.token_tiles * plan.channel_tiles
         whole: Any = tiles
         self.cluster_tile: Any = None
@@ -135,12 +136,14 @@ class Kernel:
         plan, group = self.plan, group_of(self.plan)
         of_group = group * plan.channel_tiles
         first = e.bind(tile // of_group * group, "first_row")
-        inside, size = tile % of_group, e.least(self.token_tiles - first, group)
-        column = inside
-        if group > 1:  # unsigned, for the compiler does not know that a group has tiles
-            column = e.cast("int32", e.cast("uint32", inside) // e.cast("uint32", size))
+        inside, columns = tile % of_group, plan.channel_tiles
+        row, column = inside // columns, inside % columns
+        if group > 1:
+            whole = first + group <= self.token_tiles
+            row = e.select(whole, inside % group, row)
+            column = e.select(whole, inside // group, column)
         self.block_n = e.bind(column, "block_n")
-        self.block_m = e.bind(first + (inside - self.block_n * size), "block_m")
+        self.block_m = e.bind(first + row, "block_m")
         self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
         self.first_token = e.bind(self.block_m * plan.tiling.tokens, "first_token")
 

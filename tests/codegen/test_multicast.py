@@ -107,18 +107,14 @@ def test_large_kernels_multiply_without_spilling(weight: Any) -> None:
     if not Toolchain.available():
         pytest.skip("no CUDA compiler on this machine")
     op = ladder.matmul(4096, 8192, 8192, activation="float16", weight=weight)
-    plan: Any = ladder.schedule(op, "h200")
+    plan: Any = ladder.schedule(op, "h200", multicast=2)
     assert (plan.multicast, plan.persistent, plan.tiling.tokens) == (2, True, 256)
     cubin = compile_kernel(lower(plan).source, "sm_90a")
     assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
 
 
-def test_pairs_are_offered_where_there_are_many_tokens() -> None:
-    def multicast(m: int | None, n: int = 8192, **fixed: Any) -> int:
-        op = ladder.matmul(m, n, 4096, activation="float16", weight=W4)
-        return ladder.schedule(op, "h200", **fixed).multicast
-
-    assert multicast(512) == multicast(4096) == 2
-    assert multicast(256) == multicast(64) == multicast(1) == 1
-    assert multicast(4096, multicast=1) == 1
-    assert multicast(4096, n=8192 - 128, family="specialised", tiling=Tiling(1, 8, 1, 1, 32)) == 1
+def test_pairs_are_for_those_who_ask_for_them() -> None:
+    op = ladder.matmul(4096, 8192, 4096, activation="float16", weight=W4)
+    assert ladder.schedule(op, "h200").multicast == 1
+    pairs = ladder.schedule(op, "h200", multicast=2)
+    assert (pairs.multicast, pairs.family) == (2, "specialised")
