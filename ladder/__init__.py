@@ -19,6 +19,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ladder.errors import LadderError
     from ladder.graph import MatMul, matmul
+    from ladder.graph.graph import Graph
+    from ladder.graph.importers.onnx import from_onnx
+    from ladder.graph.importers.torch_export import from_torch
+    from ladder.graph.rules import Rule
+    from ladder.graph.verify import verify
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
     from ladder.runtime.kernel import Kernel
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ComputeType",
     "Device",
+    "Graph",
     "GroupedType",
     "Kernel",
     "LadderError",
@@ -44,9 +50,12 @@ __all__ = [
     "Plan",
     "PlanSet",
     "Quantized",
+    "Rule",
     "TType",
     "compile",
     "devices",
+    "from_onnx",
+    "from_torch",
     "load",
     "load_device",
     "losslessness",
@@ -55,12 +64,14 @@ __all__ = [
     "schedule",
     "tuned",
     "types",
+    "verify",
 ]
 
 #: public name -> (module, name in it)
 _HOMES = {
     "ComputeType": ("ladder.ttype", "ComputeType"),
     "Device": ("ladder.ttile", "Device"),
+    "Graph": ("ladder.graph.graph", "Graph"),
     "GroupedType": ("ladder.ttype", "GroupedType"),
     "Kernel": ("ladder.runtime.kernel", "Kernel"),
     "LadderError": ("ladder.errors", "LadderError"),
@@ -70,9 +81,12 @@ _HOMES = {
     "Plan": ("ladder.scheduler.plan", "Plan"),
     "PlanSet": ("ladder.scheduler.planset", "PlanSet"),
     "Quantized": ("ladder.ttype", "Quantized"),
+    "Rule": ("ladder.graph.rules", "Rule"),
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
     "devices": ("ladder.registry", "devices"),
+    "from_onnx": ("ladder.graph.importers.onnx", "from_onnx"),
+    "from_torch": ("ladder.graph.importers.torch_export", "from_torch"),
     "load": ("ladder.runtime.load", "load"),
     "load_device": ("ladder.ttile", "load_device"),
     "losslessness": ("ladder.ttype", "losslessness"),
@@ -81,6 +95,7 @@ _HOMES = {
     "schedule": ("ladder.scheduler.search", "schedule"),
     "tuned": ("ladder.runtime.tuning.database", "tuned"),
     "types": ("ladder.registry", "types"),
+    "verify": ("ladder.graph.verify", "verify"),
 }
 
 
