@@ -93,8 +93,11 @@ class TensorType:
         return DTYPES[self.element][1] if self.weight is None else self.weight.bits
 
     def with_(self, *, shape: Shape | None = None, dtype: str | None = None) -> TensorType:
-        """The same with another shape or type; a value that is made is no low-bit constant."""
-        return TensorType(self.shape if shape is None else shape, dtype or self.dtype)
+        """The same with another shape or type; a value that is made of a low-bit constant is of its scales' type."""
+        plain = self.dtype
+        if self.weight is not None:
+            plain = self.weight.scale if self.weight.scale in FLOATS else "float32"
+        return TensorType(self.shape if shape is None else shape, dtype or plain)
 
     def __str__(self) -> str:
         extents = ", ".join(map(str, self.shape))

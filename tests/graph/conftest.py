@@ -34,3 +34,9 @@ def vit():
 @pytest.fixture(scope="session")
 def mlp():
     return load_model("mlp")
+
+
+@pytest.fixture(scope="session")
+def onnx_files():
+    pytest.importorskip("onnx")
+    return load_model("onnx_files")

@@ -107,7 +107,9 @@ def norm(draft, x, root, order):
     else:
         deviation = draft.add(Unary("sqrt"), (spread,), "deviation")
         normed = draft.add(Binary("divide"), (x, deviation), "normed")
-    return draft.add(Binary("multiply"), (draft.constant("w", RNG.normal(size=6)), normed)[::order], "y")
+    return draft.add(
+        Binary("multiply"), (draft.constant("w", RNG.normal(size=6)), normed)[::order], "y"
+    )
 
 
 @pytest.mark.parametrize("root", ["rsqrt", "sqrt"])
@@ -140,9 +142,7 @@ def test_attention_spelled_out_with_repeated_heads_and_mask():
     class Spelled(torch.nn.Module):
         def forward(self, q, k, v, mask):
             b, g, t, d = k.shape
-            k, v = (
-                one[:, :, None].expand(b, g, 3, t, d).reshape(b, 3 * g, t, d) for one in (k, v)
-            )
+            k, v = (one[:, :, None].expand(b, g, 3, t, d).reshape(b, 3 * g, t, d) for one in (k, v))
             scores = q @ k.transpose(2, 3) / d**0.5 + mask
             return torch.softmax(scores, dim=-1, dtype=torch.float32).to(q.dtype) @ v
 

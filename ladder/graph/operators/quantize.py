@@ -77,7 +77,8 @@ class QuantizeTokens(Operator):
 class Quantize(Operator):
     """ONNX QuantizeLinear: ``saturate(round_half_even(x / scale) + zero)``. Inputs: x, scale, and perhaps zero.
 
-    The quotient is taken in float32 where x has at most that many bits, as ONNX says, so that halves fall the same way.
+    The quotient is taken in float32, as ONNX says, so that halves fall the same way where x is what ONNX has. An x that
+    ONNX rounded to float32 and this meaning did not may fall to the other side of a half: one step of difference.
 
     Attributes:
         dtype: of the codes, an integer type or an fp8 type.

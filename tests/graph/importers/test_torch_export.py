@@ -160,9 +160,7 @@ def test_what_is_no_model():
 @pytest.mark.parametrize("cached", [False, True])
 def test_llama_layers_are_recognised_and_right(llama, name, cached):
     config = llama.CONFIGS[name].scaled(64)
-    inputs, dynamic = (
-        llama.next_token(config, 2, 5) if cached else llama.prompt(config, 2, 4)
-    )
+    inputs, dynamic = llama.next_token(config, 2, 5) if cached else llama.prompt(config, 2, 4)
     module = llama.layer(config)
     program = exported(module, inputs, dynamic)
     graph = from_torch(program)
