@@ -252,6 +252,13 @@ class Graph:
 
         save(self, folder)
 
+    @staticmethod
+    def load(folder: Any) -> Graph:
+        """Read what :meth:`save` wrote; see :func:`ladder.graph.serial.load`."""
+        from ladder.graph.serial import load
+
+        return load(folder)
+
     def __str__(self) -> str:
         from ladder.graph.words import table
 

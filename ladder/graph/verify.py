@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import GraphError
-from ladder.graph.bounds import EXACT, ROUNDOFF, Quantisation, bound, row_error, weight_error
-from ladder.graph.extent import Symbolic, shape_of
+from ladder.graph.bounds import ROUNDOFF, Quantisation, bound, row_error, weight_error
+from ladder.graph.extent import Sizes, Symbolic, shape_of
 from ladder.graph.graph import Graph, Node
 from ladder.graph.interpret import as_meant, inputs_of, meaning, operand, trace
-from ladder.graph.operators import Linear, QuantizeTokens
+from ladder.graph.operators import Binary, Cast, Expand, Gather, Linear, QuantizeTokens
+from ladder.graph.rewrite import MOVES
 from ladder.graph.tensor import DTYPES, Array
 from ladder.ttype import Quantized
 
@@ -145,23 +146,26 @@ def compare(
     Raises:
         GraphError: the graph and the model have no value in common.
     """
-    own = trace(graph, inputs)
-    values, sizes = inputs_of(graph, inputs)
-    rows = []
-    for node in graph.nodes:
-        operands = [operand(graph, values, name) for name in node.inputs]
-        values[node.name] = result = meaning(node, operands, sizes, {})
-        if node.origin in model:
-            theirs = as_meant(np.asarray(model[node.origin]), node.type)
-            allowed = _allowed(graph, node, operands, result)
-            rows.append(_row(node, (result, theirs, own[node.name]), allowed))
-            values[node.name] = theirs
-    if not rows:
+    if not any(node.origin in model for node in graph.nodes):
         raise GraphError(
             "graph and model have no value in common",
             at="verify",
             hint="give the model that the graph was imported from",
         )
+    own = trace(graph, inputs)
+    values, sizes = inputs_of(graph, inputs)
+    pending: Pending = {}
+    rows = []
+    for node in graph.nodes:
+        operands = [operand(graph, values, name) for name in node.inputs]
+        values[node.name] = result = meaning(node, operands, sizes, {})
+        allowed = _allowed(graph, node, operands, pending, sizes)
+        if node.origin in model:
+            theirs = as_meant(np.asarray(model[node.origin]), node.type)
+            rows.append(_row(node, (result, theirs, own[node.name]), allowed))
+            values[node.name] = theirs
+        else:
+            pending[node.name] = allowed
     mine = [own[name] for name in graph.outputs]
     cosines = [cosine(a, np.asarray(b)) for a, b in zip(mine, outputs, strict=True)]
     return Report(tuple(rows), min(cosines, default=1.0))
@@ -180,26 +184,47 @@ def _row(node: Node, values: tuple[Array, Array, Array], allowed: Array) -> Row:
     )
 
 
-def _allowed(graph: Graph, node: Node, operands: Sequence[Array], result: Array) -> Array:
+#: of values that the model does not have: how far each element may be from what the model would compute
+Pending = dict[str, Array]
+
+
+def _allowed(
+    graph: Graph, node: Node, operands: Sequence[Array], pending: Pending, sizes: Sizes
+) -> Array:
     """The bound of a node beside a model that rounds to the types of the graph's edges."""
+    waiting = [
+        pending.get(name, np.zeros(np.shape(o)))
+        for name, o in zip(node.inputs, operands, strict=True)
+    ]
+    if isinstance(node.op, (*MOVES, Expand, Gather, Cast)):
+        arguments = [waiting[0], operands[1]] if isinstance(node.op, Gather) else waiting
+        return node.op.evaluate(*arguments, sizes=sizes)
+    result = node.op.evaluate(*operands, sizes=sizes)
+    if isinstance(node.op, QuantizeTokens):
+        return row_error(result, node.op.target) + waiting[0]
     dtypes = {graph.types[name].dtype for name in (*node.inputs, node.name)}
     roundoff = max((ROUNDOFF[dtype] for dtype in dtypes if dtype in ROUNDOFF), default=0.0)
-    return bound(node, operands, result, roundoff, _quantisation(graph, node, operands))
-
-
-def _quantisation(graph: Graph, node: Node, operands: Sequence[Array]) -> Quantisation:
-    """What of a layer's operands became codes after the import."""
     if not isinstance(node.op, Linear):
-        return EXACT
+        return bound(node, operands, result, roundoff) + _carried(node, waiting, result)
     weight = graph.constant(node.inputs[1])
-    source = graph.find(node.inputs[0])
     w: Array | float = 0.0
-    x: Array | float = 0.0
     if weight is not None and isinstance(weight.value, Quantized) and weight.sources:
         w = weight_error(weight.value)
-    if source is not None and isinstance(source.op, QuantizeTokens):
-        x = row_error(operands[0], source.op.target)
-    return Quantisation(x, w)
+    x = waiting[0] if node.inputs[0] in pending else 0.0
+    return bound(node, operands, result, roundoff, Quantisation(x, w))
+
+
+def _carried(node: Node, waiting: Sequence[Array], result: Array) -> Array:
+    """Errors of operands that a sum or another operator of real numbers hands on; a sum adds them."""
+    if not any(np.any(one) for one in waiting):
+        return np.zeros(result.shape)
+    if isinstance(node.op, Binary) and node.op.function in ("add", "subtract"):
+        return np.broadcast_to(waiting[0] + waiting[1], result.shape)
+    raise GraphError(
+        f"{node.name} reads a value that the model does not have, and no bound is known for that",
+        at=str(node.op),
+        hint="verify the graph before it is fused",
+    )
 
 
 def cosine(a: Array, b: Array) -> float:

@@ -111,7 +111,8 @@ def _quantized(
 def _codes(array: Array, element: TType) -> Array:
     """Codes of an element: the low bits of integers, the bytes of floats."""
     if array.dtype.name.startswith("float"):
-        return array.view(np.uint8)
+        view: Array = array.view(np.uint8)
+        return view
     return (array.astype(np.int64) & (2**element.bits - 1)).astype(np.uint8)
 
 
@@ -187,7 +188,7 @@ def unpack(packed: Array, bits: int) -> Array:
     """Bytes [N, bytes] -> codes [N, 8 / bits * bytes], the first code in the lowest bits of a byte."""
     places = np.arange(0, 8, bits, dtype=np.uint8)
     codes = (packed[..., None] >> places) & np.uint8(2**bits - 1)
-    return codes.reshape(packed.shape[0], -1).astype(np.uint8)
+    return np.asarray(codes.reshape(packed.shape[0], -1), np.uint8)
 
 
 def _check(call: Call, what: str, array: Array, wanted: list[tuple[int, ...]]) -> None:

@@ -55,10 +55,12 @@ def _concat(call: Call) -> Known | None:
 def _slice(call: Call) -> Known | None:
     data = _given(call, 0)
     ends = [_given(call, place) for place in (1, 2, 4)]
+    start, stop, step = (one[0] if isinstance(one, tuple) else 1 for one in ends)
     if not isinstance(data, tuple) or not isinstance(ends[0], tuple):
         return None
-    start, stop, step = (one[0] if isinstance(one, tuple) else 1 for one in ends)
-    return data[start:stop:step]  # type: ignore[misc]  # ends of a shape's slice are plain numbers
+    if not isinstance(start, int) or not isinstance(stop, int) or not isinstance(step, int):
+        return None
+    return data[start:stop:step]
 
 
 def _scalar(call: Call) -> Known | None:
