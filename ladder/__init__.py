@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
+    from ladder.runtime.model import Model, compile_graph
     from ladder.runtime.packed import Packed
     from ladder.runtime.tuning.database import tuned
     from ladder.scheduler.packing import Packing
@@ -45,6 +46,7 @@ __all__ = [
     "Kernel",
     "LadderError",
     "MatMul",
+    "Model",
     "Packed",
     "Packing",
     "Plan",
@@ -53,6 +55,7 @@ __all__ = [
     "Rule",
     "TType",
     "compile",
+    "compile_graph",
     "devices",
     "from_onnx",
     "from_torch",
@@ -76,6 +79,7 @@ _HOMES = {
     "Kernel": ("ladder.runtime.kernel", "Kernel"),
     "LadderError": ("ladder.errors", "LadderError"),
     "MatMul": ("ladder.graph", "MatMul"),
+    "Model": ("ladder.runtime.model", "Model"),
     "Packed": ("ladder.runtime.packed", "Packed"),
     "Packing": ("ladder.scheduler.packing", "Packing"),
     "Plan": ("ladder.scheduler.plan", "Plan"),
@@ -84,6 +88,7 @@ _HOMES = {
     "Rule": ("ladder.graph.rules", "Rule"),
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
+    "compile_graph": ("ladder.runtime.model", "compile_graph"),
     "devices": ("ladder.registry", "devices"),
     "from_onnx": ("ladder.graph.importers.onnx", "from_onnx"),
     "from_torch": ("ladder.graph.importers.torch_export", "from_torch"),

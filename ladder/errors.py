@@ -99,7 +99,7 @@ class GraphError(LadderError):
     """A graph of operators contradicts itself, or holds or was given what it cannot handle."""
 
 
-class ModelImportError(GraphError):
+class ModelImportError(LadderError):
     """A model holds operators, types or attributes that the graph does not know; all of them are listed."""
 
 

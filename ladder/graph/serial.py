@@ -182,7 +182,9 @@ def _bits(array: Any) -> np.ndarray[Any, Any]:
 
 def _weight_type(wt: GroupedType) -> Json:
     element = wt.element
-    values = [None if c in element.unused else float(v).hex() for c, v in enumerate(element.values)]
+    # the bits of each value: a NaN has a sign and a payload that its text would lose
+    bits = element.values.view(np.uint64)
+    values = [None if code in element.unused else int(v) for code, v in enumerate(bits)]
     return {
         "element": {"name": element.name, "bits": element.bits, "values": values},
         "group": list(wt.group),
@@ -195,7 +197,9 @@ def _weight_type(wt: GroupedType) -> Json:
 
 def _read_weight_type(record: Json) -> GroupedType:
     element = record["element"]
-    values = [None if v is None else float.fromhex(v) for v in element["values"]]
+    values = [
+        None if v is None else float(np.uint64(v).view(np.float64)) for v in element["values"]
+    ]
     group = record["group"]
     return GroupedType(
         TType(element["name"], element["bits"], values),

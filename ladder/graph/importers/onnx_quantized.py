@@ -113,7 +113,7 @@ def _codes(array: Array, element: TType) -> Array:
     if array.dtype.name.startswith("float"):
         view: Array = array.view(np.uint8)
         return view
-    return (array.astype(np.int64) & (2**element.bits - 1)).astype(np.uint8)
+    return np.asarray(array.astype(np.int64) & (2**element.bits - 1), np.uint8)
 
 
 def _group(

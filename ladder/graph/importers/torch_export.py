@@ -377,3 +377,20 @@ def _tensor(torch: Any, given: Any) -> Any:
     if isinstance(given, np.ndarray) and given.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(given.astype(np.float32)).to(torch.bfloat16)
     return torch.as_tensor(given)
+
+
+def read_program(path: Any) -> Any:
+    """An ExportedProgram that ``torch.export.save`` wrote.
+
+    Raises:
+        ModelImportError: torch is missing, or the file is none.
+    """
+    torch = _torch()
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # torch raises classes of its own for what a file may lack
+        raise ModelImportError(
+            f"the program cannot be read: {str(error).splitlines()[0]}",
+            at=path,
+            hint="give a file that torch.export.save wrote",
+        ) from error

@@ -10,7 +10,7 @@ import numpy as np
 
 from ladder.errors import ShapeError
 from ladder.graph.extent import Extent, Sizes, broadcast, product
-from ladder.graph.matmul import MatMul, matmul
+from ladder.graph.matmul import OUTPUTS, MatMul, matmul
 from ladder.graph.operators.base import Array, Operator, same
 from ladder.graph.operators.epilogue import AddBias, EpilogueStep
 from ladder.graph.tensor import PER_TOKEN, TensorType
@@ -94,7 +94,7 @@ class Linear(Operator):
             k,
             activation=self.activation or x.element,
             weight=w.weight,
-            out=self.out if self.out in ("float16", "bfloat16", "float32") else "float16",
+            out=next((t for t in (self.out, x.element) if t in OUTPUTS), "float16"),
             bias=bool(self.epilogue) and isinstance(self.epilogue[0], AddBias),
         )
 
