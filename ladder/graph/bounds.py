@@ -1,14 +1,17 @@
 """How far a framework's result of one operator may be from the float64 meaning on the same operands; derived, not fitted.
 
 A framework rounds after every operation to its type, unit roundoff u (float32 2**-24, float16 2**-11, bfloat16 2**-8).
-Standard forward analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4): a sum of n products,
-in any order, is off by at most ``n u sum |x||w|`` to first order. Sums of 16-bit operands are kept in float32 by the
-frameworks, so the bound of a node has two parts: roundings of stored values at the type's u, and additions at the finer of
-u and float32's, each times the magnitudes that are rounded or added.
+Forward analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapters 3 and 4): a sum of n products, in any order,
+is off by at most ``n u sum |x||w|`` to first order; and as roundings have no common sign, by at most ``6 sqrt(n) u sum |x||w|``
+but for a chance of ``2 n exp(-18)`` (Higham and Mary 2019, theorem 2.4). The smaller of the two is taken. Sums of 16-bit operands
+are kept in float32 by the frameworks, so the bound of a node has two parts: roundings of stored values at the type's u, and
+additions at the finer of u and float32's, each times the magnitudes that are rounded or added.
 
-Where the graph's weight or rows are codes and the model's are not, they differ by at most half the element's largest gap
-times the scale; :class:`Quantisation` carries that through the product and the epilogue. Activation functions have slopes of
-at most :data:`SLOPE`.
+Where the graph's weight or rows are codes and the model's are not, each differs by at most a, half the element's largest gap
+times the scale; :class:`Quantisation` carries that through the product and the epilogue. The worst case is ``|x| @ a.T``. Roundings
+to codes do not know the other operand, hence ``E|e|^2 = sum x^2 e^2 <= sum x^2 a^2``: twice the root of that is the bound, unless
+the worst case is smaller (roundings that are spread evenly stay below 0.58 of the root; the rest is room for chance in small
+layers). Activation functions have slopes of at most :data:`SLOPE`.
 """
 
 from __future__ import annotations
@@ -64,6 +67,12 @@ Counted = tuple[Array, Array | float]
 #: roundings of a function of a library: two units in the last place, and those of its argument
 FUNCTION_ROUNDINGS = 16
 
+
+#: deviations within which a sum of roundings stays but for a chance of 2 n exp(-18)
+CHANCE = 6.0
+
+#: room above the root of the expected square of a layer's error
+ROOM = 2.0
 
 #: steepest slope of the epilogue's activation functions (GELU: 1.129 at 1.41; the others stay below)
 SLOPE = 1.13
@@ -133,18 +142,28 @@ def row_error(x: Array, target: str) -> Array:
     return np.asarray(half_gap(types[target]) * scale * (1 + 2.0**-20))
 
 
+def additions(count: int) -> float:
+    """Roundings that a sum of ``count`` products amounts to."""
+    return min(count + 1.0, CHANCE * math.sqrt(count + 1))
+
+
+def independent(x: Array, w: Array) -> Array:
+    """``|sum_k x_k w_k|`` for [..., K] and [N, K] magnitudes, one side of which has signs that do not know the other side."""
+    return np.asarray(np.minimum(x @ w.T, ROOM * np.sqrt((x**2) @ (w**2).T)))
+
+
 def _linear(
     op: Linear, operands: Sequence[Array], roundoff: float, quantisation: Quantisation
 ) -> Array:
     x, w, *others = operands
     magnitude = np.abs(x) @ np.abs(w).T
     y = x @ w.T
-    error = min(roundoff, SUMS) * (w.shape[1] + 1) * magnitude + roundoff * np.abs(y)
+    error = min(roundoff, SUMS) * additions(w.shape[1]) * magnitude + roundoff * np.abs(y)
     if isinstance(quantisation.w, np.ndarray) or quantisation.w:
-        error = error + np.abs(x) @ np.broadcast_to(quantisation.w, w.shape).T
+        error = error + independent(np.abs(x), np.broadcast_to(quantisation.w, w.shape))
     if isinstance(quantisation.x, np.ndarray):
         moved = np.broadcast_to(quantisation.x, x.shape)
-        error = error + moved @ (np.abs(w) + quantisation.w).T
+        error = error + independent(moved, np.abs(w) + quantisation.w)
     place = 0
     for step in op.epilogue:
         given = tuple(others[place : place + step.operands])
@@ -176,7 +195,7 @@ def _through(step: EpilogueStep, y: Array, error: Array) -> Array:
 
 def _product(op: Operator, operands: Sequence[Array], result: Array) -> Counted:  # noqa: ARG001
     a, b = (np.abs(one) for one in operands)
-    return np.abs(result), (a @ b) * (a.shape[-1] + 1)
+    return np.abs(result), (a @ b) * additions(a.shape[-1])
 
 
 def _attention(op: Operator, operands: Sequence[Array], result: Array) -> Counted:  # noqa: ARG001
@@ -189,7 +208,7 @@ def _attention(op: Operator, operands: Sequence[Array], result: Array) -> Counte
     scores = float(np.max(scale * (q @ np.swapaxes(k, -1, -2)), initial=0.0))
     size = np.max(v, axis=-2, keepdims=True, initial=0.0)
     stored = (4 * scores + FUNCTION_ROUNDINGS) * size
-    return stored, (2 * q.shape[-1] * scores + 3 * v.shape[-2]) * size
+    return stored, (2 * additions(q.shape[-1]) * scores + 3 * additions(v.shape[-2])) * size
 
 
 def _norm(op: Operator, operands: Sequence[Array], result: Array) -> Counted:
@@ -203,7 +222,7 @@ def _norm(op: Operator, operands: Sequence[Array], result: Array) -> Counted:
     size = (np.abs(x) + spread_of_x) / deviation * (spread_of_x / deviation)
     size = size * np.abs(affine[0]) if affine else size
     size = size + np.abs(result)
-    return FUNCTION_ROUNDINGS * size, math.prod(x.shape[axis] for axis in axes) * size
+    return FUNCTION_ROUNDINGS * size, additions(math.prod(x.shape[axis] for axis in axes)) * size
 
 
 def _softmax(op: Operator, operands: Sequence[Array], result: Array) -> Counted:
@@ -211,13 +230,13 @@ def _softmax(op: Operator, operands: Sequence[Array], result: Array) -> Counted:
     x = operands[0]
     finite = np.where(np.isfinite(x), np.abs(x), 0)
     largest = np.max(finite, axis=op.axis, keepdims=True, initial=0.0)
-    return result * (FUNCTION_ROUNDINGS + 2 * largest), result * x.shape[op.axis]
+    return result * (FUNCTION_ROUNDINGS + 2 * largest), result * additions(x.shape[op.axis])
 
 
 def _reduce(op: Operator, operands: Sequence[Array], result: Array) -> Counted:
     assert isinstance(op, Reduce)
-    count = math.prod(operands[0].shape[axis] for axis in op.axes) + 1
-    return np.abs(result), count * op.evaluate(np.abs(operands[0]), sizes={})
+    count = math.prod(operands[0].shape[axis] for axis in op.axes)
+    return np.abs(result), additions(count) * op.evaluate(np.abs(operands[0]), sizes={})
 
 
 def _binary(op: Operator, operands: Sequence[Array], result: Array) -> Counted:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import networkx as nx
 
+from ladder.checks import TEXT, shown
 from ladder.errors import GraphError
 from ladder.graph.constant import Constant
 from ladder.graph.operators import Foreign, Operator
@@ -142,9 +143,9 @@ class Graph:
         Raises:
             GraphError: there is no such node.
         """
-        if name not in self._nodes:
+        if not TEXT.fits(name) or name not in self._nodes:
             raise GraphError(
-                f"no node is called {name!r}",
+                f"no node is called {shown(name)}",
                 at="graph",
                 hint=f"nodes: {', '.join(list(self._nodes)[:8])}, ...",
             )
@@ -186,6 +187,23 @@ class Graph:
     def foreign(self) -> tuple[Node, ...]:
         """Nodes that are left to the caller's framework."""
         return self.of(Foreign)
+
+    @property
+    def partitions(self) -> tuple[tuple[str, ...], ...]:
+        """Foreign nodes that read each other, together: each is one call into the caller's framework, named by its first node."""
+        names = {node.name for node in self.foreign}
+        joined = nx.Graph()
+        joined.add_nodes_from(node.name for node in self.nodes if node.name in names)
+        joined.add_edges_from(
+            (source, node.name)
+            for node in self.foreign
+            for source in node.inputs
+            if source in names
+        )
+        return tuple(
+            tuple(node.name for node in self.nodes if node.name in part)
+            for part in nx.connected_components(joined)
+        )
 
     @property
     def weight_bytes(self) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from math import prod
@@ -90,7 +90,7 @@ class Rule:
     @property
     def type(self) -> GroupedType | None:
         """The weight's type; None leaves it as it is."""
-        if self.weight is None or self.weight == KEEP:
+        if self.weight is None or (isinstance(self.weight, str) and self.weight == KEEP):
             return None
         found = weight_type(self.weight)
         if self.group is None:
@@ -129,7 +129,7 @@ def rules_of(given: Any) -> tuple[Rule, ...]:
         return read_rules(given)
     if isinstance(given, str):
         return (Rule(weight=given),)
-    if isinstance(given, Iterable):
+    if isinstance(given, (list, tuple)):
         found = tuple(given)
         if found and all(isinstance(one, Rule) for one in found):
             return found

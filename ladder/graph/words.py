@@ -33,6 +33,10 @@ def explain(graph: Graph) -> str:
     """Every decision with its reason, then the layouts."""
     lines = [summary(graph)]
     lines += [str(decision) for decision in graph.decisions]
+    lines += [
+        f"foreign  {part[0]}: {', '.join(part)} are left to the caller's framework"
+        for part in graph.partitions
+    ]
     if graph.layouts is not None:
         lines += ["", str(graph.layouts)]
     return "\n".join(lines)

@@ -171,3 +171,14 @@ def test_the_callers_framework_runs_what_is_foreign():
     assert [node.name for node in graph.foreign] == ["y"]
     with pytest.raises(GraphError, match="caller's framework"):
         graph.run(data)
+
+
+def test_a_layer_of_llama_as_it_reads(llama, golden):
+    """The graph of LLaMA-3-8B, scaled down, in 4 bits: what it prints, and what was decided."""
+    import ladder
+
+    config = llama.CONFIGS["llama-3-8b"].scaled(32)
+    inputs, dynamic = llama.prompt(config, 2, 4)
+    plain = ladder.from_torch(llama.layer(config), inputs, dynamic=dynamic)
+    low = plain.assign(llama.RULES["int4"]).fuse().propagate("h200")
+    golden("graphs/llama_int4.txt", f"{plain}\n\n{low}\n\n{low.explain()}\n")

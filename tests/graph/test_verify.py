@@ -82,6 +82,7 @@ def test_each_rule_stays_within_what_quantising_explains(small, name):
     assert report.ok, str(report)
     low = [row for row in report.rows if row.operator.startswith("linear")]
     assert all(row.error > 1e-4 for row in low), "quantising has to show"
+    assert all(row.bound < 1 and row.bound < 20 * row.error for row in low), "bounds say something"
     assert report.cosine > 0.97
 
 

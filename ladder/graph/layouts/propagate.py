@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ladder.errors import GraphError
+from ladder.checks import accept, integer, shown
+from ladder.errors import DeviceError, GraphError
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph
 from ladder.graph.layouts.access import Contiguous, Prices, Reading
@@ -55,6 +56,12 @@ def propagate(
         DeviceError: the name of the device is unknown.
     """
     target = devices[device] if isinstance(device, str) else device
+    if not isinstance(getattr(target, "dram_bytes_per_second", None), float):
+        raise DeviceError(
+            f"{shown(target)} is no device",
+            at="propagate(device=...)",
+            hint="a device of ladder.devices, or the name of one",
+        )
     prices = Prices(
         target.dram_bytes_per_second / 1e6,
         float(getattr(getattr(target, "cost", None), "launch_us", LAUNCH_US)),
@@ -83,7 +90,10 @@ def _sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
             at="propagate(sizes=...)",
             hint=f"it has: {', '.join(sorted(names)) or 'none'}",
         )
-    return {name: given.get(name, SIZE) for name in names}
+    positive = integer(1)
+    for name, size in given.items():
+        accept(size, positive, f"size of {name}", at="propagate(sizes=...)", error=GraphError)
+    return {name: int(given.get(name, SIZE)) for name in names}
 
 
 class Problem:

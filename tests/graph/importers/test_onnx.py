@@ -503,6 +503,30 @@ def test_vit_and_mlp_equal_those_from_torch(vit, mlp, onnx_files):
     assert verify(graph, proto, [x.numpy()]).ok
 
 
+@pytest.mark.parametrize("name", ["llama-3-8b", "vit", "mlp"])
+def test_models_get_the_same_rules_as_those_from_torch(llama, vit, mlp, onnx_files, name):
+    """Each rule on each model: fused, laid out without a conversion, and within its bounds beside onnx's evaluator."""
+    if name == "llama-3-8b":
+        config = llama.CONFIGS[name].scaled(64)
+        proto = onnx_files.llama(config, onnx_files.weights_of(llama.layer(config)))
+        (x, cos, sin), _ = llama.prompt(config, 2, 4)
+        given = [x.numpy(), cos.numpy(), sin.numpy(), np.where(np.tri(4) > 0, 0, -1e9).astype(F32)]
+    elif name == "vit":
+        proto = onnx_files.vit(onnx_files.weights_of(vit.layer(64, 128, 4)), 4)
+        given = [RNG.normal(size=(2, 7, 64)).astype(F32)]
+    else:
+        proto = onnx_files.mlp(onnx_files.weights_of(mlp.mlp(64, 128, 32)))
+        given = [RNG.normal(size=(3, 64)).astype(F32)]
+    graph = from_onnx(proto)
+    for rule in llama.RULES.values():
+        low = graph.assign(rule).fuse().propagate("h200")
+        assert not low.layouts.conversions
+        report = verify(low, proto, given)
+        assert report.ok, str(report)
+        assert report.cosine > 0.98
+        assert low.weight_bytes < 0.45 * graph.weight_bytes
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 

@@ -129,6 +129,14 @@ def test_unknown_operators_may_stay_the_frameworks():
     np.testing.assert_allclose(got, module(_x(2, 3)).numpy())
 
 
+def test_neighbours_that_stay_the_frameworks_are_one_partition():
+    module = Function(lambda x: ((x * 2).cumsum(-1).sort()[0] + 1).cumprod(0))
+    graph = from_torch(module, (_x(2, 3),), unknown="foreign")
+    assert [len(part) for part in graph.partitions] == [2, 1]
+    assert graph.partitions[0][0] == "cumsum"
+    assert "are left to the caller's framework" in graph.explain()
+
+
 def test_arguments_that_no_converter_takes_are_told_with_the_reason():
     module = Function(lambda x: x[torch.tensor([0, 1]), torch.tensor([1, 2])])
     with pytest.raises(ModelImportError, match="indexing by several tensors"):
