@@ -116,7 +116,11 @@ class Draft:
 
     def decide(self, stage: str, at: str, what: str, why: str = "") -> None:
         """Remember a decision."""
-        self.decisions.append(Decision(stage, at, what, why))
+        decision = Decision(stage, at, what, why)
+        if (
+            decision not in self.decisions
+        ):  # rules that look at a node one after the other say it once
+            self.decisions.append(decision)
 
     # -- finishing --------------------------------------------------------------------------------
 

@@ -40,8 +40,6 @@ def node_us(
         if is_view(node, source, out, no_view):
             return plainness
         return prices.conversion(node.type) + plainness
-    if isinstance(node.op, Concat):
-        return _concat(graph, node, operands, out, prices) + plainness
     access = ACCESS[type(node.op)]
     if not _allowed(node, access, operands, out, reading):
         return math.inf
@@ -130,20 +128,22 @@ def _scattered(
     return prices.passing(tensor) * (PLAIN if same and runs >= SECTOR_BYTES else 1.0)
 
 
-def _concat(
-    graph: Graph, node: Node, operands: Operands, out: Arrangement, prices: Prices
+def concat_us(
+    graph: Graph, node: Node, place: int, operand: Arrangement, out: Arrangement, prices: Prices
 ) -> float:
-    """Operands whose source writes them into the result cost nothing; others are copied there."""
+    """What one operand adds to a concatenation: nothing where its source writes it into the result, else a copy there.
+
+    The copies are one kernel; its launch is shared out among all operands.
+    """
     assert isinstance(node.op, Concat)
-    us, launched = 0.0, False
-    for name, operand in zip(node.inputs, operands, strict=True):
-        if operand is None or in_place(graph, node, name, operand, out):
-            continue
-        tensor = graph.types[name]
-        fits = out.resized(node.op.axis, tensor.shape[node.op.axis]) == operand
-        us += prices.passing(tensor) * (2 if fits else 3)
-        launched = True
-    return us + prices.launch_us * launched
+    name = node.inputs[place]
+    tensor = graph.types[name]
+    plainness = PLAIN * prices.passing(tensor) * (not out.is_row_major)
+    if in_place(graph, node, name, operand, out):
+        return plainness
+    fits = out.resized(node.op.axis, tensor.shape[node.op.axis]) == operand
+    launch = prices.launch_us / len(node.inputs)
+    return prices.passing(tensor) * (2 if fits else 3) + launch + plainness
 
 
 def in_place(graph: Graph, node: Node, name: str, operand: Arrangement, out: Arrangement) -> bool:

@@ -7,8 +7,10 @@ few branches, so the tables stay small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -37,25 +39,21 @@ def cheapest(
     domains: Mapping[Hashable, int], factors: Sequence[Factor]
 ) -> tuple[dict[Hashable, int], list[Hashable]]:
     """The assignment with the least sum, as an index for each variable; and the variables that had to be fixed at 0."""
-    waiting = set(domains)
-    pool = list(factors)
+    pool = _Pool(domains, factors)
     steps: list[tuple[Hashable, tuple[Hashable, ...], NDArray[Any]]] = []
     fixed: list[Hashable] = []
-    while waiting:
-        variable = min(waiting, key=lambda one: (_size(one, pool, domains), str(one)))
-        waiting.remove(variable)
-        if _size(variable, pool, domains) > LARGEST:
+    while (variable := pool.smallest()) is not None:
+        if pool.size(variable) > LARGEST:
             fixed.append(variable)
-            pool = [_restricted(factor, variable) for factor in pool]
+            pool.replace(variable, [_restricted(f, variable) for f in pool.touching(variable)])
             continue
-        touching = [factor for factor in pool if variable in factor.variables]
-        pool = [factor for factor in pool if variable not in factor.variables]
+        touching = pool.touching(variable)
         if not touching:
             steps.append((variable, (), np.zeros((), np.int64)))
             continue
         joined = _joined(touching, variable)
         steps.append((variable, joined.variables[1:], np.argmin(joined.costs, axis=0)))
-        pool.append(Factor(joined.variables[1:], np.min(joined.costs, axis=0)))
+        pool.replace(variable, [Factor(joined.variables[1:], np.min(joined.costs, axis=0))])
     chosen: dict[Hashable, int] = dict.fromkeys(fixed, 0)
     for variable, neighbours, best in reversed(steps):
         chosen[variable] = int(best[tuple(chosen[one] for one in neighbours)])
@@ -67,13 +65,60 @@ def total(factors: Sequence[Factor], chosen: Mapping[Hashable, int]) -> float:
     return float(sum(f.costs[tuple(chosen[one] for one in f.variables)] for f in factors))
 
 
-def _size(variable: Hashable, pool: Sequence[Factor], domains: Mapping[Hashable, int]) -> int:
-    """Entries of the table that eliminating a variable would make."""
-    scope = {one for factor in pool if variable in factor.variables for one in factor.variables}
-    size = 1
-    for one in scope:
-        size *= domains[one]
-    return size
+class _Pool:
+    """The tables that are left, found by their variables, and the variable whose table would be smallest."""
+
+    def __init__(self, domains: Mapping[Hashable, int], factors: Sequence[Factor]) -> None:
+        self.domains = domains
+        self.factors = dict(enumerate(factors))
+        self.last = len(factors)
+        self.of: dict[Hashable, set[int]] = {variable: set() for variable in domains}
+        for number, factor in self.factors.items():
+            for variable in factor.variables:
+                self.of[variable].add(number)
+        self.waiting = dict.fromkeys(domains)
+        self.sizes: dict[Hashable, int] = {}
+        self.heap: list[tuple[int, str, Hashable]] = []
+        for variable in domains:
+            self._measure(variable)
+
+    def _measure(self, variable: Hashable) -> None:
+        scope = {one for number in self.of[variable] for one in self.factors[number].variables}
+        self.sizes[variable] = math.prod(self.domains[one] for one in scope)
+        heappush(self.heap, (self.sizes[variable], str(variable), variable))
+
+    def smallest(self) -> Hashable | None:
+        """The next variable, which no longer waits; None at the end."""
+        while self.heap:
+            size, _, variable = heappop(self.heap)
+            if variable in self.waiting and self.sizes[variable] == size:
+                del self.waiting[variable]
+                return variable
+        return None
+
+    def size(self, variable: Hashable) -> int:
+        """Entries of the table that eliminating a variable would make."""
+        return self.sizes[variable]
+
+    def touching(self, variable: Hashable) -> list[Factor]:
+        """The tables that mention a variable."""
+        return [self.factors[number] for number in sorted(self.of[variable])]
+
+    def replace(self, variable: Hashable, factors: Sequence[Factor]) -> None:
+        """Other tables in place of those that mention a variable."""
+        changed = set()
+        for number in self.of.pop(variable):
+            for one in self.factors.pop(number).variables:
+                if one != variable:
+                    self.of[one].discard(number)
+                    changed.add(one)
+        for factor in factors:
+            self.last += 1
+            self.factors[self.last] = factor
+            for one in factor.variables:
+                self.of[one].add(self.last)
+        for one in changed & self.waiting.keys():
+            self._measure(one)
 
 
 def _joined(factors: Sequence[Factor], first: Hashable) -> Factor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from itertools import product as combinations
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,14 @@ import numpy as np
 from ladder.checks import accept, integer, shown
 from ladder.errors import DeviceError, GraphError
 from ladder.graph.extent import Symbolic
-from ladder.graph.graph import Decision, Graph
+from ladder.graph.graph import Decision, Graph, Node
 from ladder.graph.layouts.access import Contiguous, Prices, Reading
-from ladder.graph.layouts.costs import node_us
+from ladder.graph.layouts.costs import concat_us, node_us
 from ladder.graph.layouts.describe import described
 from ladder.graph.layouts.domains import Domains, domains
 from ladder.graph.layouts.eliminate import Factor, cheapest, total
 from ladder.graph.layouts.views import broken
+from ladder.graph.operators import Concat
 from ladder.registry import devices
 
 #: what a symbolic extent is taken as where the caller does not say
@@ -104,9 +105,12 @@ class Problem:
         self.prices = prices
         self.reading = reading
         self.no_view = broken(graph)
-        self.domains: Domains = domains(graph, reading)
-        for one in graph.inputs:  # the caller hands arrays over as they are
-            self.domains[one.name] = self.domains[one.name][:1]
+        wanted = domains(graph, reading)
+        given = {one.name for one in graph.inputs}  # the caller hands arrays over as they are
+        self.domains: Domains = {
+            name: options[:1] if name in given else options for name, options in wanted.items()
+        }
+        self.readable = wanted
         self.variables: dict[Hashable, int] = {
             ("s", name): len(options) for name, options in self.domains.items()
         }
@@ -115,52 +119,71 @@ class Problem:
         for node in graph.nodes:
             for place, name in enumerate(node.inputs):
                 if name in self.domains:
-                    self._add(("u", node.name, place), self._readable(name))
+                    self._add(("u", node.name, place), wanted[name])
         for node in graph.nodes:
-            self.factors.append(self._node(node))
+            self.factors += self._node(node)
         for name in self.domains:
-            self.factors.append(self._value(name))
-
-    def _readable(self, name: str) -> list[Any]:
-        """What a reader may want of a value: its own options, and for an input those that were dropped from storage."""
-        return domains_of_reader(self.graph, name, self.domains, self.reading)
+            self.factors += self._value(name)
 
     def _add(self, variable: Hashable, options: list[Any]) -> None:
         self.variables[variable] = len(options)
         self.options[variable] = options
 
-    def _node(self, node: Any) -> Factor:
+    def _node(self, node: Node) -> list[Factor]:
         places = [i for i, name in enumerate(node.inputs) if name in self.domains]
+        if isinstance(
+            node.op, Concat
+        ):  # its operands do not know each other: a table for each of them
+            return [self._joined(node, place) for place in places]
         scope = (*(("u", node.name, place) for place in places), ("s", node.name))
-        shape = tuple(self.variables[one] for one in scope)
-        costs = np.empty(shape)
-        for index in np.ndindex(*shape):
-            picked = dict(zip(scope, index, strict=True))
-            operands = [
-                self.options["u", node.name, i][picked["u", node.name, i]] if i in places else None
-                for i in range(len(node.inputs))
-            ]
-            out = self.options["s", node.name][picked["s", node.name]]
+        costs = np.empty(tuple(self.variables[one] for one in scope))
+        for index in np.ndindex(*costs.shape):
+            picked = [self.options[one][i] for one, i in zip(scope, index, strict=True)]
+            given = dict(zip(places, picked, strict=False))
+            operands = [given.get(i) for i in range(len(node.inputs))]
             costs[index] = node_us(
-                self.graph, node, operands, out, self.prices, self.reading, self.no_view
+                self.graph, node, operands, picked[-1], self.prices, self.reading, self.no_view
             )
+        return [Factor(scope, costs)]
+
+    def _joined(self, node: Node, place: int) -> Factor:
+        """One operand of a concatenation beside the result."""
+        scope = (("u", node.name, place), ("s", node.name))
+        costs = np.empty(tuple(self.variables[one] for one in scope))
+        for i, operand in enumerate(self.options[scope[0]]):
+            for j, out in enumerate(self.options[scope[1]]):
+                costs[i, j] = concat_us(self.graph, node, place, operand, out, self.prices)
         return Factor(scope, costs)
 
-    def _value(self, name: str) -> Factor:
-        """Conversions between how a value is stored and how it is read: one for each layout that is wanted."""
-        stored = ("s", name)
-        readers = [("u", node.name, place) for node, place in self.graph.users[name]]
-        scope = (stored, *readers)
+    def _value(self, name: str) -> list[Factor]:
+        """Conversions between how a value is stored and how it is read: one for each layout that is wanted.
+
+        A variable of its own says into which layouts the value is converted, so that any number of readers make small
+        tables: each reader takes the value as it is stored, or one of those.
+        """
+        stored, made = ("s", name), ("c", name)
+        options = self.options[stored]
+        wanted = self.readable[name]
+        subsets = [
+            frozenset(one for bit, one in enumerate(wanted) if number >> bit & 1)
+            for number in range(1 << len(wanted))
+        ]
+        self._add(made, subsets)
         us = self.prices.conversion(self.graph.types[name])
-        costs = np.empty(tuple(self.variables[one] for one in scope))
-        options = [self.options[one] for one in scope]
-        for index in combinations(*(range(len(one)) for one in options)):
-            picked = [one[i] for one, i in zip(options, index, strict=True)]
-            wanted = {one for one in picked[1:] if one != picked[0]}
-            if name in self.graph.outputs and not picked[0].is_row_major:
-                wanted.add(self.domains[name][0])
-            costs[index] = us * len(wanted)
-        return Factor(scope, costs)
+        costs = np.empty((len(options), len(subsets)))
+        for (i, one), (j, subset) in product(enumerate(options), enumerate(subsets)):
+            # the caller reads an output row-major
+            asked = subset | {wanted[0]} if name in self.graph.outputs else subset
+            costs[i, j] = us * len(asked - {one})
+        factors = [Factor((stored, made), costs)]
+        for node, place in self.graph.users[name]:
+            table = np.full((len(options), len(subsets), len(wanted)), np.inf)
+            for (i, one), (j, subset) in product(enumerate(options), enumerate(subsets)):
+                for k, read in enumerate(wanted):
+                    if read == one or read in subset:
+                        table[i, j, k] = 0.0
+            factors.append(Factor((stored, made, ("u", node.name, place)), table))
+        return factors
 
     def solve(self) -> tuple[dict[Hashable, int], list[Hashable]]:
         """The least assignment."""
@@ -180,10 +203,3 @@ class Problem:
     def plain(self) -> dict[Hashable, int]:
         """Row-major everywhere."""
         return dict.fromkeys(self.variables, 0)
-
-
-def domains_of_reader(graph: Graph, name: str, known: Domains, reading: Reading) -> list[Any]:
-    """Options of an operand; an input of the graph is stored row-major and may be read in any layout that its readers know."""
-    if graph.find(name) is not None:
-        return known[name]
-    return domains(graph, reading)[name]
