@@ -19,7 +19,7 @@ from ladder.graph.bounds import ROUNDOFF, Quantisation, bound, row_error, weight
 from ladder.graph.extent import Sizes, Symbolic, shape_of
 from ladder.graph.graph import Graph, Node
 from ladder.graph.interpret import as_meant, inputs_of, meaning, operand, trace
-from ladder.graph.operators import Binary, Cast, Expand, Gather, Linear, QuantizeTokens
+from ladder.graph.operators import Binary, Cast, Expand, Foreign, Gather, Linear, QuantizeTokens
 from ladder.graph.rewrite import MOVES
 from ladder.graph.tensor import DTYPES, Array
 from ladder.ttype import Quantized
@@ -152,12 +152,16 @@ def compare(
             at="verify",
             hint="give the model that the graph was imported from",
         )
-    own = trace(graph, inputs)
+    own = trace(graph, inputs, instead=lambda node, _: _foreign(node, model))
     values, sizes = inputs_of(graph, inputs)
     pending: Pending = {}
     rows = []
     for node in graph.nodes:
         operands = [operand(graph, values, name) for name in node.inputs]
+        theirs = _foreign(node, model)
+        if theirs is not None:  # the framework's own: nothing to compare
+            values[node.name] = theirs
+            continue
         values[node.name] = result = meaning(node, operands, sizes, {})
         allowed = _allowed(graph, node, operands, pending, sizes)
         if node.origin in model:
@@ -169,6 +173,19 @@ def compare(
     mine = [own[name] for name in graph.outputs]
     cosines = [cosine(a, np.asarray(b)) for a, b in zip(mine, outputs, strict=True)]
     return Report(tuple(rows), min(cosines, default=1.0))
+
+
+def _foreign(node: Node, model: Mapping[str, Array]) -> Array | None:
+    """What the model made of a node that is left to its framework; None for any other node."""
+    if not isinstance(node.op, Foreign):
+        return None
+    if node.origin not in model:
+        raise GraphError(
+            f"the model has no value {node.origin!r}",
+            at=f"{node.name} = {node.op}",
+            hint="an operator of the caller's framework has to come from the model that is compared",
+        )
+    return as_meant(np.asarray(model[node.origin]), node.type)
 
 
 def _row(node: Node, values: tuple[Array, Array, Array], allowed: Array) -> Row:

@@ -102,7 +102,7 @@ def test_rules_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     "text, match",
     [
-        ("[[rule]]\nweigth = 'int4'", "a rule has no field weigth"),
+        ("[[rule]]\nwt = 'int4'", "a rule has no field wt"),
         ("", "holds no rules"),
         ("[[rule", "cannot be read"),
     ],

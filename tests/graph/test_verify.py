@@ -136,6 +136,22 @@ def test_another_model_has_nothing_in_common(small):
         verify(draft.graph(), program, inputs)
 
 
+def test_what_is_left_to_the_framework_takes_its_values():
+    class Mixed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+
+        def forward(self, x):
+            return self.two(self.one(x).cumsum(-1))
+
+    module, x = Mixed(), torch.randn(3, 16)
+    graph = from_torch(module, (x,), unknown="foreign").assign(Rule(weight="int4", group=16)).fuse()
+    report = verify(graph, module, (x,))
+    assert report.ok, str(report)
+    assert [row.name for row in report.rows] == ["one", "two"]
+
+
 def test_example_inputs_fit_the_graph(small):
     _, _, graph = small
     graph.run(*example_inputs(graph))

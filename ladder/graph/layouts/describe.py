@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING
 
 from ladder.graph.graph import Graph, Node
-from ladder.graph.layouts.access import VIEWS
+from ladder.graph.layouts.access import VIEWS, Prices
 from ladder.graph.layouts.arrangement import Arrangement, row_major
 from ladder.graph.layouts.costs import is_view
 from ladder.graph.layouts.solution import Conversion, Layouts, Note, Placement
@@ -58,7 +58,7 @@ def described(
         tuple(stored.items()),
         tuple((name, place, arrangement) for (name, place), arrangement in read.items()),
         tuple(conversions),
-        tuple(_placements(graph)),
+        tuple(_placements(graph, problem.prices)),
         tuple(_notes(graph, problem, stored, read)),
         (before, problem.us(problem.plain())),
         problem.us(chosen),
@@ -136,20 +136,25 @@ def _of_view(
     return Note("stopped", node.name, f"{node.op.kind} moves {source} to {arrangement}")
 
 
-def _placements(graph: Graph) -> list[Placement]:
+def _placements(graph: Graph, prices: Prices) -> list[Placement]:
     """Where each activation is quantised and each weight decoded."""
     found = []
     for node in graph.of(QuantizeTokens):
+        given = graph.types[node.inputs[0]]
+        writing = prices.passing(node.type)
+        alone = prices.launch_us + prices.passing(given) + writing
         source = graph.find(node.inputs[0])
         while source is not None and isinstance(source.op, VIEWS):
             source = graph.find(source.inputs[0])
         if source is None or not isinstance(source.op, SOURCES):
-            what = "the caller gives it" if source is None else f"{source.name} is the framework's"
-            found.append(Placement(node.name, "global", what))
+            who = "the caller gives it" if source is None else f"{source.name} is the framework's"
+            why = f"{who}: a kernel of its own, {alone:.2f} us"
+            found.append(Placement(node.name, "global", why))
             continue
-        others = [user.name for user, _ in graph.users[source.name] if user.name != node.name]
+        others = [user.name for user, _ in graph.users[node.inputs[0]] if user.name != node.name]
         both = f"; it also writes what {', '.join(others)} reads" if others else ""
-        found.append(Placement(node.name, "source", f"{source.name} writes codes and scales{both}"))
+        why = f"{source.name} writes codes and scales, {writing:.2f} us, not {alone:.2f} us by a kernel of its own{both}"
+        found.append(Placement(node.name, "source", why))
     for node in graph.of(Linear):
         assert isinstance(node.op, Linear)
         if any(isinstance(step, QuantizedRows) for step in node.op.epilogue):

@@ -18,8 +18,10 @@ from ladder.graph.layouts.execute import run
 from ladder.graph.operators import (
     Binary,
     Concat,
+    Foreign,
     Linear,
     MatrixProduct,
+    QuantizeTokens,
     Reshape,
     RMSNorm,
     Slice,
@@ -269,6 +271,35 @@ def test_outputs_are_row_major_for_the_caller():
     turned = b.turn(b.linear(x, 24, "y"), 0, 2, 1)
     laid = check(b.done(turned), 0, data(2, 16, 8), before=1)
     assert laid.layouts.of["turn"].is_row_major
+
+
+def test_what_is_the_frameworks_is_row_major_on_both_sides():
+    b = Build()
+    x = b.x(B, 16, 8)
+    turned = b.turn(b.linear(x, 24, "y"), 0, 2, 1)
+    there = b.add(Foreign("cumsum", b.type(turned)), (turned,), "foreign")
+    laid = b.done(b.linear(there, 8, "z")).propagate("h200")
+    assert laid.layouts.of["foreign"].is_row_major
+    assert laid.layouts.operands["foreign", 0].is_row_major
+    assert not laid.layouts.conversions
+    assert not laid.layouts.of["y"].is_row_major, "the layer writes what the framework reads"
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_rows_are_quantised_at_their_source_where_that_is_generated(other):
+    b = Build()
+    x = b.x(B, S, 16)
+    norm = b.add(RMSNorm(), (x,), "norm")
+    rows = b.add(QuantizeTokens("int8"), (norm,), "rows")
+    from_caller = b.add(QuantizeTokens("int8"), (x,), "from_caller")
+    outs = [b.linear(rows, 8, "a"), b.linear(from_caller, 8, "b")]
+    outs += [b.linear(norm, 8, "c")] if other else []
+    laid = b.done(*outs).propagate("h200")
+    placed = {one.node: one for one in laid.layouts.placements}
+    assert placed["rows"].place == "source"
+    assert ("it also writes what c reads" in placed["rows"].why) == other
+    assert placed["from_caller"].place == "global"
+    assert placed["a"].place == "register"
 
 
 def test_sizes_say_what_symbols_are_taken_as():
