@@ -111,8 +111,22 @@ def verify(
     else:
         from ladder.graph.importers.torch_export import exported, traced
 
-        values, outputs = traced(exported(model, given), given)
+        # names of values depend on what is dynamic: exported as the graph was
+        values, outputs = traced(exported(model, given, _dynamic(graph)), given)
     return compare(graph, given, values, outputs)
+
+
+def _dynamic(graph: Graph) -> list[dict[int, str]] | None:
+    """Of each input, its dynamic axes by name; None where no axis is dynamic."""
+    axes = [
+        {
+            axis: str(extent)
+            for axis, extent in enumerate(one.type.shape)
+            if str(extent).isidentifier()
+        }
+        for one in graph.inputs
+    ]
+    return axes if any(axes) else None
 
 
 def example_inputs(graph: Graph, seed: int = 0, **sizes: int) -> list[Array]:
@@ -254,5 +268,5 @@ def cosine(a: Array, b: Array) -> float:
 def relative(a: Array, b: Array) -> float:
     """``|a - b|_2 / |b|_2``; the absolute error where b is zero."""
     size = float(np.linalg.norm(np.ravel(b)))
-    error = float(np.linalg.norm(np.ravel(a) - np.ravel(b)))
+    error = float(np.linalg.norm(np.ravel(a).astype(np.float64) - np.ravel(b)))
     return error / size if size else error

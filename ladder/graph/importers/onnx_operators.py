@@ -228,6 +228,7 @@ def _constant(call: Call) -> Any:
 CONVERTERS: Mapping[str, Converter] = {
     **{name: _unary(name.lower()) for name in ("Abs", "Cos", "Erf", "Exp", "Log", "Reciprocal", "Relu", "Sigmoid", "Sin", "Sqrt", "Tanh")},
     "Neg": _unary("negative"),
+    "Not": _unary("not"),
     **{
         name: _binary(function)
         for name, function in (

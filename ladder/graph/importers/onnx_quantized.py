@@ -113,7 +113,9 @@ def _codes(array: Array, element: TType) -> Array:
     if array.dtype.name.startswith("float"):
         view: Array = array.view(np.uint8)
         return view
-    return np.asarray(array.astype(np.int64) & (2**element.bits - 1), np.uint8)
+    # by way of bytes: a weight of hundreds of millions of codes has no room for wider ones
+    codes: Array = array.astype(np.int8).view(np.uint8) & np.uint8(2**element.bits - 1)
+    return codes
 
 
 def _group(

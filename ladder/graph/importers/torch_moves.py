@@ -142,3 +142,15 @@ def take_index(call: Call) -> str:
         )
     axis, index = given[0]
     return call.add(Gather(axis), call.tensor(0), call.value(index))
+
+
+def repeat(call: Call) -> str:
+    """``repeat_interleave`` by a number: each index of an axis several times in a row."""
+    axis = int(call.arg(2, "dim", 0)) % call.rank()
+    times = int(call.arg(1))
+    shape = call.type(0).shape
+    opened = call.add(
+        Reshape((*shape[: axis + 1], 1, *shape[axis + 1 :])), call.tensor(0), last=False
+    )
+    wide = call.add(Expand((*shape[: axis + 1], times, *shape[axis + 1 :])), opened, last=False)
+    return call.add(Reshape(call.shape), wide)

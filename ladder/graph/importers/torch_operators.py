@@ -24,12 +24,14 @@ from ladder.graph.operators import (
     MatrixProduct,
     Range,
     Reduce,
+    Reshape,
     RMSNorm,
     Softmax,
     Unary,
     Where,
 )
 from ladder.graph.operators.epilogue import AddBias
+from ladder.graph.tensor import DTYPES
 
 
 def _same(call: Call) -> str:
@@ -154,8 +156,23 @@ def _arange(start: int | None, stop: int) -> Converter:
 def _filled(value: Any = None, place: int | None = None) -> Converter:
     def convert(call: Call) -> str:
         number = call.arg(place) if place is not None else value
-        constant = call.value(number)
+        wanted = call.results[0].dtype
+        array = np.asarray(number).astype(DTYPES[wanted][0])
+        constant = call.draft.constant(f"const.{number}.{wanted}", array)
         return call.add(Expand(call.shape), constant) if call.shape else constant
+
+    return convert
+
+
+def _triangle(function: str) -> Converter:
+    """tril and triu: what lies beyond a diagonal of the last two axes is 0."""
+
+    def convert(call: Call) -> str:
+        rows, columns = call.shape[-2:]
+        row = call.add(Range(rows, int(call.arg(1, "diagonal", 0))), last=False)
+        row = call.add(Reshape((rows, 1)), row, last=False)
+        kept = call.add(Binary(function), call.add(Range(columns), last=False), row, last=False)
+        return call.add(Where(), kept, call.tensor(0), call.value(0.0))
 
     return convert
 
@@ -179,6 +196,8 @@ _UNARIES = {
     **{name: name for name in ("abs", "cos", "erf", "exp", "log", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh")},
     "neg": "negative",
     "square": "square",
+    "logical_not": "not",
+    "bitwise_not": "not",
 }  # fmt: skip
 _BINARIES = {
     "mul": "multiply",
@@ -188,6 +207,7 @@ _BINARIES = {
     "gt": "greater",
     "ge": "greater_equal",
     "eq": "equal",
+    "ne": "not_equal",
 }
 
 #: torch's name -> converter
@@ -200,6 +220,7 @@ CONVERTERS: Mapping[str, Converter] = {
     },
     **{f"aten.{name}.{o}": _added(f) for name, f in (("add", "add"), ("sub", "subtract")) for o in ("Tensor", "Scalar")},
     **{f"aten.pow.{o}": _binary("power") for o in ("Tensor_Scalar", "Tensor_Tensor", "Scalar")},
+    "aten.rsub.Scalar": lambda call: call.add(Binary("subtract"), call.tensor(1), call.tensor(0)),
     "aten.maximum.default": _binary("maximum"),
     "aten.minimum.default": _binary("minimum"),
     "aten.logical_and.default": _binary("and"),
@@ -269,6 +290,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "aten.arange.start_step": _arange(0, 1),
     "aten.full.default": _filled(place=1),
     "aten.full_like.default": _filled(place=1),
+    "aten.tril.default": _triangle("less_equal"),
+    "aten.triu.default": _triangle("greater_equal"),
+    "aten.repeat_interleave.self_int": moves.repeat,
     "aten.eye.default": _eye,
     "aten.eye.m": _eye,
     "aten.scalar_tensor.default": _filled(place=0),

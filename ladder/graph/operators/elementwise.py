@@ -46,6 +46,7 @@ FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
         "gelu_tanh": _gelu_tanh,
         "log": np.log,
         "negative": np.negative,
+        "not": np.logical_not,
         "reciprocal": np.reciprocal,
         "relu": lambda x: np.maximum(x, 0),
         "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -75,13 +76,14 @@ PAIRS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
         "maximum": np.maximum,
         "minimum": np.minimum,
         "multiply": np.multiply,
+        "not_equal": np.not_equal,
         "or": np.logical_or,
         "power": np.power,
         "subtract": np.subtract,
     }
 )
 _TRUTHS = frozenset(
-    {"and", "equal", "greater", "greater_equal", "less", "less_equal", "or"},
+    {"and", "equal", "greater", "greater_equal", "less", "less_equal", "not_equal", "or"},
 )
 
 
@@ -93,8 +95,8 @@ class Unary(Operator):
     kind: ClassVar[str] = "unary"
 
     def infer(self, *given: TensorType) -> TensorType:
-        """The input's type."""
-        return given[0].with_()
+        """The input's type; of a negation a truth."""
+        return given[0].with_(dtype="bool" if self.function == "not" else None)
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """Function by function of NumPy, in float64 for real numbers."""
