@@ -102,7 +102,8 @@ def verify(
 def _read(model: str) -> tuple[Graph, Any]:
     """A graph and the model that it came from; None for one that was saved."""
     from ladder.graph.importers.onnx import from_onnx, loaded
-    from ladder.graph.importers.torch_export import from_torch, read_program
+    from ladder.graph.importers.torch_export import from_torch
+    from ladder.graph.importers.torch_run import read_program
     from ladder.graph.serial import load
 
     path = Path(model)

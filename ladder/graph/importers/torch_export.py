@@ -39,7 +39,7 @@ def from_torch(
     """A graph of a module, or of what ``torch.export.export`` made of one.
 
     Args:
-        model: an ExportedProgram, or an ``nn.Module`` in eval mode.
+        model: an ExportedProgram, or an ``nn.Module``, which is exported in eval mode.
         example_inputs: tensors to export a module with.
         dynamic: of each example input, its dynamic axes by name: ``({0: "batch", 1: "sequence"},)``. Axes of one name
             have one size, and stay symbolic in the graph.
@@ -63,7 +63,7 @@ def exported(
     Raises:
         ModelImportError: as :func:`from_torch`.
     """
-    torch = _torch()
+    torch = torch_module()
     if isinstance(model, torch.export.ExportedProgram):
         return model
     if not isinstance(model, torch.nn.Module) or example_inputs is None:
@@ -74,26 +74,39 @@ def exported(
             hint="give an ExportedProgram, or a module with example inputs",
         )
     dims: dict[str, Any] = {}
+    tensors = tuple(tensor_of(torch, one) for one in example_inputs)
     shapes = None
     if dynamic is not None:
         shapes = tuple(
             {axis: dims.setdefault(name, torch.export.Dim(name)) for axis, name in axes.items()}
             for axes in dynamic
         )
+    training = [(part, part.training) for part in model.modules()]
     try:
         with torch.no_grad():
-            return torch.export.export(model.eval(), tuple(example_inputs), dynamic_shapes=shapes)
-    except (
-        Exception
-    ) as error:  # whatever dynamo raises, by classes of its own, is one kind of refusal here
+            return torch.export.export(model.eval(), tensors, dynamic_shapes=shapes)
+    except Exception as error:  # dynamo raises by classes of its own
         raise ModelImportError(
-            f"torch.export refuses the module: {str(error).splitlines()[0]}",
+            f"torch.export refuses the module: {first_line(error)}",
             at=type(model).__name__,
             hint="torch.export.export(module, inputs) shows the whole reason",
         ) from error
+    finally:  # the caller's module is left as it was
+        for part, was in training:
+            part.training = was
 
 
-def _torch() -> Any:
+def first_line(error: Exception) -> str:
+    """What an error says, without what follows."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def torch_module() -> Any:
+    """torch itself.
+
+    Raises:
+        ModelImportError: it is not installed.
+    """
     try:
         import torch
     except ImportError as error:
@@ -163,11 +176,11 @@ class _Program:
             if name in table:
                 target = table[name]
                 tensor = self.program.state_dict.get(target, self.program.constants.get(target))
-                self.values[name] = Ref(self.draft.constant(target, _array(tensor)))
+                self.values[name] = Ref(self.draft.constant(target, array_of(tensor)))
                 return
         lifted = signature.inputs_to_lifted_tensor_constants
         if name in lifted:
-            array = _array(self.program.constants[lifted[name]])
+            array = array_of(self.program.constants[lifted[name]])
             self.values[name] = Ref(self.draft.constant(lifted[name], array))
             return
         value = node.meta["val"]
@@ -289,9 +302,9 @@ def _dtype(dtype: Any) -> str:
     return {"float8_e4m3fn": "fp8_e4m3fn", "float8_e5m2": "fp8_e5m2"}.get(name, name)
 
 
-def _array(tensor: Any) -> Array:
+def array_of(tensor: Any) -> Array:
     """A tensor of torch as NumPy sees it; no copy where it lies contiguous on the CPU."""
-    torch = _torch()
+    torch = torch_module()
     given = tensor.detach().cpu().contiguous()
     bits = {
         torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
@@ -335,62 +348,8 @@ def _words(node: Any) -> tuple[tuple[str, str], ...]:
     return (("args", str(node.args)), *((name, str(v)) for name, v in node.kwargs.items()))
 
 
-def traced(program: Any, inputs: Sequence[Any]) -> tuple[dict[str, Array], list[Array]]:
-    """All values of a program by torch's names, and its outputs; run by torch in the program's own types.
-
-    Raises:
-        ModelImportError: torch is missing.
-    """
-    torch = _torch()
-    values: dict[str, Array] = {}
-    signature = program.graph_signature
-    lifted = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
-    waiting = list(inputs)
-    arguments = []
-    for node in program.graph.nodes:
-        if node.op != "placeholder":
-            continue
-        if node.name in lifted:
-            target = lifted[node.name]
-            arguments.append(program.state_dict.get(target, program.constants.get(target)))
-        else:
-            arguments.append(_tensor(torch, waiting.pop(0)))
-
-    class Recorder(torch.fx.Interpreter):  # type: ignore[misc,name-defined]  # torch carries no types here
-        def run_node(self, n: Any) -> Any:
-            result = super().run_node(n)
-            if isinstance(result, torch.Tensor):
-                values[n.name] = _array(result)
-            return result
-
-    with torch.no_grad():
-        results = Recorder(program.graph_module).run(*arguments)
-    return values, [_array(one) for one in results]
-
-
-def _tensor(torch: Any, given: Any) -> Any:
+def tensor_of(torch: Any, given: Any) -> Any:
     """An array as torch's; NumPy has no bfloat16 of its own."""
     if isinstance(given, np.ndarray) and given.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(given.astype(np.float32)).to(torch.bfloat16)
     return torch.as_tensor(given)
-
-
-def read_program(path: Any) -> Any:
-    """An ExportedProgram that ``torch.export.save`` wrote.
-
-    Raises:
-        ModelImportError: torch is missing, or the file is none.
-    """
-    torch = _torch()
-    try:
-        return torch.export.load(path)
-    except Exception as error:  # torch raises classes of its own for what a file may lack
-        raise ModelImportError(
-            f"the program cannot be read: {str(error).splitlines()[0]}",
-            at=path,
-            hint="give a file that torch.export.save wrote",
-        ) from error

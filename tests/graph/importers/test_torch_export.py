@@ -55,7 +55,7 @@ OPERATORS = {
     "products": lambda x: (x @ x.transpose(1, 2)).matmul(x) + torch.bmm(x, torch.eye(6, dtype=x.dtype).expand(2, 6, 6)),
     "triangles": lambda x: x.tril() + x.triu(1) * 2 + torch.ones(4, 6).tril(-1),
     "repeated": lambda x: x.repeat_interleave(3, dim=1)[:, :4] + x.repeat_interleave(2, 0)[:2],
-    "negations": lambda x: torch.where(torch.logical_not(x > 0) | ~(x != x), 1 - x, x),
+    "negations": lambda x: torch.where(torch.logical_not(x > 0) | ~(x != 2 * x), 1 - x, x),
     "addmm": lambda x: torch.addmm(x[0], x[1] @ x[0].t(), x[0]) + x[1].mm(torch.eye(6, dtype=x.dtype)),
     "attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True),
     "masked attention": lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], attn_mask=x[0, :, :4] > 0),
@@ -144,6 +144,14 @@ def test_arguments_that_no_converter_takes_are_told_with_the_reason():
     module = Function(lambda x: x[torch.tensor([0, 1]), torch.tensor([1, 2])])
     with pytest.raises(ModelImportError, match="indexing by several tensors"):
         from_torch(module, (_x(2, 3),))
+
+
+def test_the_callers_module_is_left_in_its_mode():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    module[0].eval()
+    graph = from_torch(module, (torch.zeros(2, 4),))
+    assert [part.training for part in module.modules()] == [True, False, True]
+    assert [node.op.kind for node in graph.nodes] == ["linear"], "exported in eval mode"
 
 
 def test_a_module_with_state_is_refused():
