@@ -112,10 +112,8 @@ def verify(
         from ladder.graph.importers.torch_export import exported
         from ladder.graph.importers.torch_run import traced
 
-        # Names of values depend on what is dynamic, so the module is exported as the graph was; and torch takes an axis for
-        # dynamic only where its example has two elements or more, whatever the inputs of this comparison have.
-        program = exported(model, example_inputs(graph), _dynamic(graph))
-        values, outputs = traced(program, given)
+        # names of values depend on what is dynamic: exported as the graph was
+        values, outputs = traced(exported(model, given, _dynamic(graph)), given)
     return compare(graph, given, values, outputs)
 
 

@@ -155,7 +155,8 @@ def test_what_is_left_to_the_framework_takes_its_values():
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_any_number_of_rows_is_compared(rows):
     module = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
-    graph = from_torch(module, (torch.randn(3, 16),), dynamic=({0: "rows"},))
+    graph = from_torch(module, (torch.randn(rows, 16),), dynamic=({0: "rows"},))
+    assert str(graph.inputs[0].type) == "float32[rows, 16]"
     report = verify(graph, module, (torch.randn(rows, 16),))
     assert report.ok, str(report)
     assert len(report.rows) == 3

@@ -74,7 +74,7 @@ def exported(
             hint="give an ExportedProgram, or a module with example inputs",
         )
     dims: dict[str, Any] = {}
-    tensors = tuple(tensor_of(torch, one) for one in example_inputs)
+    tensors = _widened(torch, [tensor_of(torch, one) for one in example_inputs], dynamic)
     shapes = None
     if dynamic is not None:
         shapes = tuple(
@@ -94,6 +94,18 @@ def exported(
     finally:  # the caller's module is left as it was
         for part, was in training:
             part.training = was
+
+
+def _widened(torch: Any, tensors: Sequence[Any], dynamic: Dynamic | None) -> tuple[Any, ...]:
+    """Examples whose dynamic axes have two elements or more: torch takes 0 and 1 for constants. Their values do not matter."""
+    found = []
+    for tensor, axes in zip(tensors, dynamic or [{}] * len(tensors), strict=False):
+        for axis in axes:
+            if tensor.ndim > axis and tensor.shape[axis] < 2:
+                shape = [2 if i == axis else extent for i, extent in enumerate(tensor.shape)]
+                tensor = torch.zeros(shape, dtype=tensor.dtype)
+        found.append(tensor)
+    return tuple(found) + tuple(tensors[len(found) :])
 
 
 def first_line(error: Exception) -> str:
