@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +27,6 @@ WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
 
 #: widths of codes that are decoded
 WIDTHS = tuple(range(1, 9))
-
-
-def words_per_period(bits: int, lane_bits: int) -> int:
-    """Words after which left-over bits of ``lane_bits``-wide lanes have filled whole codes again.
-
-    A lane of 16 bits holds five 3-bit codes and one bit more; three words give one further code: the period is 3.
-    """
-    left = lane_bits % bits
-    return bits // gcd(bits, left) if left else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,10 +120,6 @@ class ValueSet:
         """``code -> value`` of the finite ones."""
         return dict(zip(self.codes, self.values, strict=True))
 
-    def held_by(self, fmt: LaneFormat, unit: Fraction = Fraction(1)) -> bool:
-        """Whether every value, divided by ``unit``, is a value of the lane format."""
-        return all(fmt.holds(v / unit) for v in self.values)
-
     def rounded(self, fmt: LaneFormat) -> ValueSet:
         """The set with every value rounded to nearest even in the lane format.
 

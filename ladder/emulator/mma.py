@@ -93,11 +93,6 @@ class Shape:
         """Registers of the B fragment."""
         return self.k // (4 * ELEMENTS[self.b].per_word)
 
-    @property
-    def d_registers(self) -> int:
-        """Registers of the accumulators."""
-        return 2 if self.d == "f16" else 4
-
 
 def _words(fragments: Sequence[Sequence[Array]]) -> Array:
     rows = np.concatenate([r for fragment in fragments for r in fragment])

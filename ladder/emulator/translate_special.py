@@ -74,10 +74,6 @@ def _nothing(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     """Hints, and fences whose effect the model has already."""
 
 
-def _vector_width(opcode: Opcode) -> int:
-    return next((int(w[1:]) for w in opcode.words if w in ("v2", "v4", "v8")), 1)
-
-
 def _load(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     if order_of(opcode.words) and "shared" not in opcode.text:
         ordered_load(scope, opcode, operands)

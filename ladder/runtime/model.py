@@ -33,9 +33,6 @@ PLANS = "plans.json"
 MODES = one_of(("meaning", "plan"))
 GRAPH = instance(Graph, "ladder.from_torch or ladder.from_onnx makes one")
 
-#: cosine of a whole model's outputs, by plans beside by meaning, that is promised
-PROMISED_COSINE = 0.9999
-
 
 @dataclass(frozen=True)
 class Layer:

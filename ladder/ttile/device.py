@@ -307,11 +307,6 @@ class Device:
         """Bytes of the L2 cache."""
         return self.level("l2").nbytes
 
-    @property
-    def threads_per_sm(self) -> int:
-        """Most resident threads of one SM."""
-        return 32 * self.warps_per_sm
-
     def blocks_resident(self, *, threads: int, registers: int, shared_bytes: int) -> int:
         """Blocks that fit on one SM at once, 0 if one does not fit (CUDA occupancy rules).
 

@@ -34,8 +34,6 @@ SIZE = 256
 #: microseconds of a launch on a device that does not say
 LAUNCH_US = 2.0
 
-OUTPUT = "output"
-
 
 def propagate(
     graph: Graph,
