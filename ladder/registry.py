@@ -189,6 +189,16 @@ def _load_devices() -> Catalog[Any]:
     package = importlib.import_module("ladder.catalog.devices")
     names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     modules = [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+    for module in modules:
+        if not hasattr(
+            module, "DEVICE"
+        ):  # or not yet: a file that asks for a device fills the registry while it runs
+            raise DeviceError(
+                f"{module.__name__} has no DEVICE by the time that ladder.devices is filled",
+                at=module.__file__,
+                hint="write a shipped device in full, DEVICE = Device(...), importing only ladder.ttile:"
+                " ladder.devices cannot be read by the files that fill it",
+            )
     aliases = {
         alias: module.DEVICE.name for module in modules for alias in getattr(module, "ALIASES", ())
     }

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+from pathlib import Path
 
 import pytest
 
+import ladder
 import ladder.catalog.devices
+from ladder.errors import DeviceError
+from ladder.registry import Registry, _load_devices
 from ladder.ttile import Device
 
 NAMES = ("a100", "h100", "h200", "orin", "rtx3090", "rtx4090")
@@ -21,6 +26,10 @@ def shipped() -> dict[str, Device]:
 
 DEVICES = shipped()
 
+#: a file from outside that promises to be fit for shipping
+EXAMPLE = ladder.load_device(Path(__file__).parents[2] / "examples" / "new_device.py")
+FIT = {**DEVICES, EXAMPLE.name: EXAMPLE}
+
 
 def test_the_shipped_devices() -> None:
     assert tuple(sorted(DEVICES)) == NAMES
@@ -34,9 +43,9 @@ def test_the_shipped_devices() -> None:
     }
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", FIT)
 def test_a_module_is_named_after_its_device_and_holds_what_the_compiler_asks(name: str) -> None:
-    device = DEVICES[name]
+    device = FIT[name]
     assert device.name == name
     assert hash(device) == hash(device.with_())
     assert [level.name for level in device.levels] == ["dram", "l2", "shared", "register"]
@@ -50,10 +59,10 @@ def test_a_module_is_named_after_its_device_and_holds_what_the_compiler_asks(nam
     assert device.shared_bytes_per_block == device.shared_bytes_per_sm - 1024
 
 
-@pytest.mark.parametrize("name", DEVICES)
+@pytest.mark.parametrize("name", FIT)
 def test_the_tensor_pipe_agrees_with_the_rate_of_mma(name: str) -> None:
     """Lane instructions per clock and SM times operations of an instruction is the rate of the device."""
-    device = DEVICES[name]
+    device = FIT[name]
     mma = device.instruction("mma.m16n8k16.float16")
     rate = device.pipe_per_second("tensor") / 32 * mma.operations
     assert rate == pytest.approx(mma.per_second, rel=0.03)
@@ -89,7 +98,36 @@ def test_measured_figures_of_the_h200() -> None:
 
 
 def test_only_the_h200_claims_measurements() -> None:
-    for device in DEVICES.values():
+    for device in FIT.values():
         claims = [i.measured for i in device.instruction_set]
         claims += [level.measured for level in device.levels]
         assert (any(claims) or device.cost.measured) == (device.name == "h200")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'import ladder\nDEVICE = ladder.devices["rtx3090"].with_(name="{name}")\n',
+        "SMS = 28\n",
+    ],
+    ids=["written as a relative of another", "without a device"],
+)
+@pytest.mark.parametrize("name", ["a_first", "zz_last"])
+def test_a_file_that_cannot_be_shipped_is_refused_with_its_path(
+    text: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / f"{name}.py"
+    file.write_text(text.replace("{name}", name), encoding="utf-8")
+    package = ladder.catalog.devices
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    devices: Registry[Device] = Registry("device", _load_devices, DeviceError)
+    monkeypatch.setattr(ladder, "devices", devices)
+    try:
+        for _ in range(2):  # a look-up that failed leaves nothing behind that hides why
+            with pytest.raises(DeviceError, match="has no DEVICE") as caught:
+                devices["h200"]
+            assert caught.value.at == str(file)
+            assert "importing only ladder.ttile" in caught.value.hint
+    finally:
+        sys.modules.pop(f"{package.__name__}.{name}", None)
+        vars(package).pop(name, None)
