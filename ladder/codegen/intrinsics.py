@@ -2,8 +2,11 @@
 
 TensorIR spells loads, integer operations and ``T.ptx`` instructions itself. ``T.ptx`` is ``asm volatile``, which keeps the
 compiler from moving it; operations of hot decode code stand here instead as non-volatile device functions, so that
-they may be scheduled between tensor-core instructions. Each entry has the text, the pipe that issues it, and a name
-under which the emulator finds its NumPy meaning (:mod:`ladder.codegen.semantics`).
+they may be scheduled between tensor-core instructions. Each entry has the text and the pipe that issues it.
+
+The emulator reads the PTX in the text: what a register operation means is in :mod:`ladder.codegen.semantics`, by
+:mod:`ladder.emulator.alu`, what an operation on memory means in :mod:`ladder.emulator.translate_special`
+(asynchronous ones: ``translate_async``).
 """
 
 from __future__ import annotations
