@@ -1,9 +1,11 @@
 """From an operator and a device to a plan: packing, candidates, cost, choice, and the checks that a plan must pass.
 
 Read in this order: ``geometry`` and ``packing`` (how a weight lies), ``stage`` and ``plan`` (the decisions), ``verify``
-(their rules), ``hint`` and ``transform`` (Algorithm 1 of the paper), ``candidates``, ``cost`` and ``search`` (the
-choice), ``interpret`` (what a plan means in NumPy), ``tuned`` (measured plans and what is
-checked of them), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
+(their rules), ``candidates``, ``cost`` and ``search`` (the choice), ``interpret`` (what a plan means in NumPy), ``tuned``
+(measured plans and what is checked of them), ``explain`` and ``table`` (how it reads), ``serial`` (JSON).
+
+Beside the line stand ``hint`` and ``transform``: the paper's Algorithm 1, printed and tested, not used by the search. What an
+access costs by the layouts alone (:mod:`ladder.ttile.access`) is not used by it either; tests hold the layouts to it.
 """
 
 from __future__ import annotations

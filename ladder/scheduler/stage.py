@@ -1,8 +1,8 @@
 """Stages: what a kernel is assembled from, each a frozen value that says what it needs.
 
 The plan lists its stages; the checker adds up their shared memory and registers, the cost model their work, the emitter
-of :mod:`ladder.codegen.stages` turns each into TensorIR. A stage added from outside the package is one such value and one
-registered emitter.
+of :mod:`ladder.codegen.stages` turns each into TensorIR. A step of the epilogue added from outside the package is one such
+value and one registered emitter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every rule that a plan must obey before anything is lowered, as a table of rules.
 
 A rule looks at a plan and names what is broken and what to do, or nothing. :func:`check` lists all broken rules,
-:func:`verify` raises the first ones as a :class:`~ladder.errors.PlanError`. A stage or family added from outside the
-package brings its rules by appending to a copy of :data:`RULES`.
+:func:`verify` raises them as one :class:`~ladder.errors.PlanError`. A stage from outside the package brings no rule: what it
+needs of shared memory and registers is added up with the others'.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
 
 
 def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
-    """Lookahead reads the next block's slot early, and makes its fragments in registers."""
+    """Lookahead reads the next block's slot early, before it would be overwritten, and makes its fragments in registers."""
     if not plan.lookahead:
         return
     if plan.depth < LOOKAHEAD_DEPTH:

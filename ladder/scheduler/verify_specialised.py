@@ -1,4 +1,7 @@
-"""Rules of the specialised family: a warp that loads, weights scaled in registers, K shared over a cluster."""
+"""Rules of the specialised family: a warp that loads, weights scaled in registers, K shared over a cluster.
+
+Its warps wait for each other by mbarriers, so that some of the rules exclude kernels that would hang (deadlock).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ PERSISTENT_CTAS = 2
 
 
 def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
-    """Specialised: warpgroups side by side along n, tensor maps, weights scaled before they are multiplied."""
+    """Specialised: warpgroups side by side along n, tensor maps, weights scaled before they are multiplied.
+
+    And no deadlock: a K slice that waits for a slot which only it can free would hang.
+    """
     if plan.family != "specialised":
         if plan.access == "tensor":
             yield Problem(
