@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
+from ladder.errors import GraphError
 from ladder.graph.extent import Shape, Sizes, product, value_of
 from ladder.graph.layouts.arrangement import Arrangement, blocked
 from ladder.graph.operators import (
@@ -190,6 +191,24 @@ ACCESS: Mapping[type[Operator], Access] = MappingProxyType(
 
 #: operators whose result may be the operand's memory under another arrangement
 VIEWS = (Reshape, Transpose, Slice)
+
+
+def access_of(op: Operator, at: str) -> Access:
+    """How an operator reads and writes; ``at`` is its node.
+
+    Raises:
+        GraphError: the operator has no entry in the table.
+    """
+    try:
+        return ACCESS[type(op)]
+    except KeyError:
+        raise GraphError(
+            f"nothing says how {op.kind} reads and writes memory",
+            at=at,
+            hint=f"add {type(op).__name__} to ACCESS in ladder/graph/layouts/access.py, or leave layouts out: graphs run without",
+        ) from None
+
+
 __all__ = [
     "ACCESS",
     "VIEWS",
@@ -200,4 +219,5 @@ __all__ = [
     "Prices",
     "Rates",
     "Reading",
+    "access_of",
 ]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from ladder.graph.graph import Graph, Node
 from ladder.graph.layouts.access import (
-    ACCESS,
     PLAIN,
     SECTOR_BYTES,
     VIEWS,
     Access,
     Prices,
     Reading,
+    access_of,
 )
 from ladder.graph.layouts.arrangement import Arrangement
 from ladder.graph.layouts.views import viewed
@@ -40,7 +40,7 @@ def node_us(
         if is_view(node, source, out, no_view):
             return plainness
         return prices.conversion(node.type) + plainness
-    access = ACCESS[type(node.op)]
+    access = access_of(node.op, node.name)
     if not _allowed(node, access, operands, out, reading):
         return math.inf
     return (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ladder.graph.constant import Constant
 from ladder.graph.graph import Graph, Node
-from ladder.graph.layouts.access import ACCESS, VIEWS, Reading
+from ladder.graph.layouts.access import VIEWS, Reading, access_of
 from ladder.graph.layouts.arrangement import Arrangement, permuted, row_major
 from ladder.graph.layouts.views import pulled, viewed
 from ladder.graph.operators import Concat, Linear, MatrixProduct
@@ -65,7 +65,7 @@ def _carried(graph: Graph, node: Node, found: Domains) -> Iterator[tuple[str, Ar
     elif isinstance(node.op, Concat):
         yield from _through_concat(graph, node, found)
     else:
-        access = ACCESS[type(node.op)]
+        access = access_of(node.op, node.name)
         if access.rows and node.inputs[0] in found:
             yield from _rows(graph, node, found)
         if access.alike:

@@ -51,7 +51,8 @@ def propagate(
         reading: how kernels read the x of linear layers; :class:`Contiguous` by default, :class:`Blocked` for tiles.
 
     Raises:
-        GraphError: a size is given for a symbol that the graph does not have, or no assignment is possible.
+        GraphError: a size is given for a symbol that the graph does not have, an operator has no entry in the table of
+            :mod:`~ladder.graph.layouts.access`, or no assignment is possible.
         DeviceError: the name of the device is unknown.
     """
     target = devices[device] if isinstance(device, str) else device
