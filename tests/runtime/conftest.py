@@ -328,3 +328,13 @@ def reference(weights):
         return product
 
     return expected
+
+
+@pytest.fixture
+def kernel(fakes, driver):
+    return fakes.kernel(driver)
+
+
+@pytest.fixture
+def packed(kernel, weights, torch):
+    return kernel.pack(weights).to(torch.device("cuda", 0))
