@@ -5,7 +5,8 @@ Forward analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapte
 is off by at most ``n u sum |x||w|`` to first order; and as roundings have no common sign, by at most ``6 sqrt(n) u sum |x||w|``
 but for a chance of ``2 n exp(-18)`` (Higham and Mary 2019, theorem 2.4). The smaller of the two is taken. Sums of 16-bit operands
 are kept in float32 by the frameworks, so the bound of a node has two parts: roundings of stored values at the type's u, and
-additions at the finer of u and float32's, each times the magnitudes that are rounded or added.
+additions at the finer of u and float32's, each times the magnitudes that are rounded or added. Results below the normal
+numbers of a type are off by its smallest number instead, which is added.
 
 Where the graph's weight or rows are codes and the model's are not, each differs by at most a, half the element's largest gap
 times the scale; :class:`Quantisation` carries that through the product and the epilogue. The worst case is ``|x| @ a.T``. Roundings
@@ -47,7 +48,7 @@ from ladder.graph.operators import (
 )
 from ladder.graph.tensor import Array
 from ladder.registry import types
-from ladder.ttype import Quantized, TType
+from ladder.ttype import Dense, Quantized, TType
 from ladder.ttype.quantized import spread
 
 #: unit roundoff of each float type
@@ -56,6 +57,14 @@ ROUNDOFF: Mapping[str, float] = {
     "float32": 2.0**-24,
     "float16": 2.0**-11,
     "bfloat16": 2.0**-8,
+}
+
+#: unit roundoff -> smallest number above zero: a result below the normal ones is off by at most half of it
+SMALLEST: Mapping[float, float] = {
+    2.0**-53: 2.0**-1074,
+    2.0**-24: 2.0**-149,
+    2.0**-11: 2.0**-24,
+    2.0**-8: 2.0**-133,
 }
 
 #: unit roundoff of sums of 16-bit operands
@@ -113,6 +122,7 @@ def bound(
     with np.errstate(invalid="ignore", over="ignore"):
         stored, summed = rule(node.op, operands, result)
         counted = roundoff * np.asarray(stored) + min(roundoff, SUMS) * np.asarray(summed)
+        counted = counted + FUNCTION_ROUNDINGS * SMALLEST.get(roundoff, 0.0)
     return np.broadcast_to(np.nan_to_num(counted, nan=0.0, posinf=0.0), result.shape)
 
 
@@ -123,11 +133,18 @@ def half_gap(element: TType) -> float:
 
 
 def weight_error(weight: Quantized) -> Array | float:
-    """How far quantising may have moved each weight [N, K]: half a gap times the scale, and a rounded zero point."""
+    """How far quantising may have moved each weight [N, K]: half a gap times the scale, and a rounded zero point.
+
+    Numbers of a dense element lie as close as they are small: a rounding moves each by its own size, at most.
+    """
+    element = weight.type.element
+    if isinstance(element, Dense):
+        roundoff = ROUNDOFF[element.compute.name]
+        return roundoff * np.abs(weight.dequantize()) + SMALLEST[roundoff] / 2
     if weight.scales is None:
-        return half_gap(weight.type.element)
+        return half_gap(element)
     full = weight.scales.astype(np.float64) * float(weight.global_scale or 1.0)
-    allowed = half_gap(weight.type.element) * full
+    allowed = half_gap(element) * full
     if weight.zeros is not None and weight.type.zero != "integer":
         zeros = np.abs(weight.zeros.astype(np.float64))
         rounded = ROUNDOFF.get(weight.type.scale or "", 2.0**-8) * zeros
@@ -158,7 +175,11 @@ def _linear(
     x, w, *others = operands
     magnitude = np.abs(x) @ np.abs(w).T
     y = x @ w.T
-    error = min(roundoff, SUMS) * additions(w.shape[1]) * magnitude + roundoff * np.abs(y)
+    finer = min(roundoff, SUMS)
+    error = finer * additions(w.shape[1]) * magnitude + roundoff * np.abs(y)
+    # below the normal numbers roundings are absolute: of each weight, each product, and the result
+    error = error + SMALLEST.get(finer, 0.0) * (np.abs(x) + 1).sum(axis=-1, keepdims=True)
+    error = error + SMALLEST.get(roundoff, 0.0)
     if isinstance(quantisation.w, np.ndarray) or quantisation.w:
         error = error + independent(np.abs(x), np.broadcast_to(quantisation.w, w.shape))
     if isinstance(quantisation.x, np.ndarray):

@@ -87,6 +87,12 @@ class QuantizeActivations:
                     at="QuantizeActivations",
                     hint=f"choose one of {', '.join(offered)}",
                 )
+        if self.target != element_type(self.target.name):
+            raise TypeDeclarationError(
+                f"target is another {self.target.name} than ladder.types has",
+                at="QuantizeActivations",
+                hint=f'give target="{self.target.name}"',
+            )
 
     @property
     def activation(self) -> ComputeType:

@@ -22,7 +22,7 @@ from ladder.graph.graph import Decision, Graph, Input, Node, Value
 from ladder.graph.layouts.serial import layouts_from_json, layouts_to_json
 from ladder.graph.operators import OPERATORS, STEPS, Operator
 from ladder.graph.tensor import DTYPES, TensorType, dtype_name
-from ladder.ttype import GroupedType, Quantized, TType
+from ladder.ttype import DENSE, Dense, GroupedType, Quantized, TType
 
 FORMAT = "ladder.graph/1"
 GRAPH, CONSTANTS = "graph.json", "constants.npz"
@@ -32,7 +32,7 @@ Json = Any
 
 #: what Python and NumPy raise where a file is of another kind than it should be
 _MISREAD = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, zipfile.BadZipFile,
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, OverflowError, zipfile.BadZipFile,
 )  # fmt: skip
 
 #: arrays of a quantised weight, in the order of Quantized's arguments
@@ -181,12 +181,8 @@ def _bits(array: Any) -> np.ndarray[Any, Any]:
 
 
 def _weight_type(wt: GroupedType) -> Json:
-    element = wt.element
-    # the bits of each value: a NaN has a sign and a payload that its text would lose
-    bits = element.values.view(np.uint64)
-    values = [None if code in element.unused else int(v) for code, v in enumerate(bits)]
     return {
-        "element": {"name": element.name, "bits": element.bits, "values": values},
+        "element": _element(wt.element),
         "group": list(wt.group),
         "scale": wt.scale,
         "zero": wt.zero,
@@ -195,14 +191,26 @@ def _weight_type(wt: GroupedType) -> Json:
     }
 
 
+def _element(element: TType) -> Json:
+    if isinstance(element, Dense):
+        return {"dense": element.name}
+    # the bits of each value: a NaN has a sign and a payload that its text would lose
+    bits = element.values.view(np.uint64)
+    values = [None if code in element.unused else int(v) for code, v in enumerate(bits)]
+    return {"name": element.name, "bits": element.bits, "values": values}
+
+
+def _read_element(record: Json) -> TType:
+    if "dense" in record:
+        return DENSE[record["dense"]]
+    values = [None if v is None else float(np.uint64(v).view(np.float64)) for v in record["values"]]
+    return TType(record["name"], record["bits"], values)
+
+
 def _read_weight_type(record: Json) -> GroupedType:
-    element = record["element"]
-    values = [
-        None if v is None else float(np.uint64(v).view(np.float64)) for v in element["values"]
-    ]
     group = record["group"]
     return GroupedType(
-        TType(element["name"], element["bits"], values),
+        _read_element(record["element"]),
         (group[0], group[1]),
         record["scale"],
         record["zero"],

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ladder.checks import PATH, accept, instance, one_of
+from ladder.checks import PATH, accept, instance, one_of, shown
 from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.graph.graph import Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
@@ -56,10 +56,32 @@ class Model:
     Attributes:
         graph: what is computed.
         layers: its low-bit layers in order.
+
+    Raises:
+        GraphError: the layers are not those of the graph, or a plan is of another operator than its layer.
     """
 
     graph: Graph
     layers: tuple[Layer, ...]
+
+    def __post_init__(self) -> None:
+        nodes = [node.name for node in _low_bit(self.graph)]
+        if (names := [layer.node for layer in self.layers]) != nodes:
+            raise GraphError(
+                f"there are plans for the layers {shown(names)}, the graph has {shown(nodes)}",
+                at="Model",
+                hint="compile_graph(graph) plans them",
+            )
+        for layer in self.layers:
+            if layer.plan is None:
+                continue
+            op = _matmul(self.graph, self.graph.node(layer.node))
+            if layer.plan.op != op:
+                raise GraphError(
+                    f"the plan of {layer.node} is of {layer.plan.op}, the layer is {op}",
+                    at="Model",
+                    hint="compile_graph(graph) plans it",
+                )
 
     def __call__(
         self, *inputs: Any, mode: str = "meaning", foreign: ForeignFunctions | None = None
@@ -184,7 +206,7 @@ class Model:
             document = json.loads((path / PLANS).read_text(encoding="utf-8"))
             found, records = document["format"], document["layers"]
             layers = tuple(_layer(record) for record in records)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise GraphError(
                 f"the model cannot be read: {error}", at=path, hint="save it again"
             ) from error
@@ -213,12 +235,9 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
     graph = accept(graph, GRAPH, "graph", at="compile_graph", error=GraphError)
     plans: dict[MatMul, Plan | PlanSet] = {}
     layers = []
-    for node in graph.of(Linear):
-        x, w = (graph.types[name] for name in node.inputs[:2])
-        if w.weight is None or not isinstance(node.op, Linear):
-            continue
+    for node in _low_bit(graph):
         try:
-            op = node.op.matmul(x, w)
+            op = _matmul(graph, node)
         except LadderError as error:
             layers.append(Layer(node.name, None, error.what))
             continue
@@ -226,6 +245,24 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
             plans[op] = schedule(op, device)
         layers.append(Layer(node.name, plans[op]))
     return Model(graph, tuple(layers))
+
+
+def _low_bit(graph: Graph) -> tuple[Node, ...]:
+    """Layers whose weight has a low-bit type."""
+    return tuple(
+        node for node in graph.of(Linear) if graph.types[node.inputs[1]].weight is not None
+    )
+
+
+def _matmul(graph: Graph, node: Node) -> MatMul:
+    """The matmul of a layer.
+
+    Raises:
+        LadderError: no kernel has its types.
+    """
+    assert isinstance(node.op, Linear)
+    x, w = (graph.types[name] for name in node.inputs[:2])
+    return node.op.matmul(x, w)
 
 
 def _layer(record: Mapping[str, Any]) -> Layer:

@@ -184,6 +184,8 @@ def check_quantize(variants: Sequence[Variant], x: Any, out: Any) -> Call:
     views = [view(array) for array in pair]
     for name, of, shape, dtype in zip(("codes", "scales"), views, shapes, names, strict=True):
         _check_out(name, of, (shape, dtype), x_view)
+    if m and _span(views[0]).overlaps(_span(views[1])):
+        raise LaunchError("codes and scales overlap", at="out", hint="give each memory of its own")
     values = {
         "x": x_view.pointer,
         "y": views[0].pointer,
@@ -214,8 +216,13 @@ def _check_out(
             at=f"out: {found}",
             hint=f"results are contiguous, codes at a multiple of {PIECE_BYTES} bytes",
         )
-    if found.nbytes and Span.of(found, rows(found)).overlaps(Span.of(x, rows(x))):
+    if found.nbytes and _span(found).overlaps(Span.of(x, rows(x))):
         raise LaunchError(f"{name} overlap x", at="out", hint="give out memory of its own")
+
+
+def _span(found: ArrayView) -> Span:
+    """The addresses of a contiguous array."""
+    return Span(found.pointer, found.pointer + found.nbytes)
 
 
 __all__ = ["BoundQuantize", "QuantizeKernel", "check_quantize"]

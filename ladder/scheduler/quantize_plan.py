@@ -273,7 +273,9 @@ def _problems(plan: QuantizePlan) -> Iterator[Problem]:
         if needed and not device.has(feature):
             yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
     least, most = plan.m_range
-    if op.m is not None and (op.m < least or (most is not None and op.m > most)):
+    if most is not None and most < least:
+        yield Problem(f"M from {least} to {most} is no range", "0 <= least <= most")
+    elif op.m is not None and (op.m < least or (most is not None and op.m > most)):
         yield Problem(
             f"M = {op.m} of the operator is outside {least} .. {most}", f"m_range=({op.m}, {op.m})"
         )

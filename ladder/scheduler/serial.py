@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from ladder.checks import TEXT, accept
+from ladder.checks import TEXT, accept, shown
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
-from ladder.scheduler.packing import Packing
+from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
@@ -126,6 +126,12 @@ def decode(node: Json) -> Any:
             hint="import the module that defines a stage of your own before reading its plans",
         )
     parts = {name: decode(part) for name, part in node.items() if name != TAG}
+    if cls is Packing and parts.get("version") != PACKING_VERSION:
+        raise PlanError(
+            f"packing version {shown(parts.get('version'))}, this version packs by {PACKING_VERSION}",
+            at="plan JSON",
+            hint="schedule the operator again, and pack the weights again",
+        )
     try:
         return cls(**parts)
     except (TypeError, LadderError) as error:

@@ -106,6 +106,11 @@ def test_it_prints_and_compares() -> None:
         ({"source": "float32"}, TypeDeclarationError, "source = float32 is not offered"),
         ({"target": "int4"}, TypeDeclarationError, "target = int4 is not offered"),
         ({"target": "mxfp4"}, TypeDeclarationError, "expected an element type"),
+        (
+            {"target": ladder.TType("int8", bits=4, values=range(16))},
+            TypeDeclarationError,
+            "target is another int8 than",
+        ),
         ({"k": 0}, ShapeError, "k is 0"),
         ({"m": -1}, ShapeError, "m is -1"),
         ({"m": 2**31}, ShapeError, "m is"),

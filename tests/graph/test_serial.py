@@ -52,6 +52,18 @@ def test_a_folder_gives_the_graph_back_bit_by_bit(tmp_path):
     np.testing.assert_array_equal(again.run(x), graph.run(x))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_that_are_not_quantised_come_back(dtype, tmp_path):
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 16), dtype))
+    w = draft.constant("w", quantize(RNG.normal(size=(8, 16)), dtype))
+    draft.outputs = [draft.add(Linear(), (x, w), "y")]
+    graph = draft.graph()
+    graph.save(tmp_path)
+    assert (tmp_path / GRAPH).stat().st_size < 2000, "65,536 values follow from the name"
+    assert Graph.load(tmp_path) == graph
+
+
 def test_a_llama_layer_survives(llama, tmp_path):
     import ladder
 
@@ -83,6 +95,7 @@ def test_operators_as_json(op):
         (lambda f: _edit(f, lambda d: d["nodes"][0]["op"].update({"$": "Nothing"})), "unknown tag"),
         (lambda f: _edit(f, lambda d: d["nodes"][0].pop("inputs")), "cannot be read"),
         (lambda f: _edit(f, lambda d: d["constants"].pop()), "cannot be read|no value"),
+        (lambda f: _edit(f, lambda d: _values(d).__setitem__(0, -1)), "cannot be read"),
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path, damage, match):
@@ -90,6 +103,10 @@ def test_a_damaged_folder_is_refused(tmp_path, damage, match):
     damage(tmp_path)
     with pytest.raises(GraphError, match=match):
         Graph.load(tmp_path)
+
+
+def _values(document):
+    return document["constants"][0]["weight"]["element"]["values"]
 
 
 def _edit(folder: Path, change):

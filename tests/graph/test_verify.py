@@ -45,6 +45,16 @@ def test_quantising_never_moves_a_weight_further_than_the_bound(wt):
     assert moved.max() > np.max(allowed) / 20, "the bound has to be near what happens"
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_that_are_not_quantised_move_by_their_own_size(dtype):
+    w = RNG.normal(size=(16, 64)) * np.exp(RNG.normal(size=(16, 64)))
+    w[0] *= 2.0**-20
+    q = quantize(w, dtype)
+    moved, allowed = np.abs(q.dequantize() - w), weight_error(q)
+    assert np.all(moved <= allowed)
+    assert np.median(moved / allowed) > 1 / 8, "the bound has to be near what happens, everywhere"
+
+
 @pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn", "fp8_e5m2"])
 def test_quantised_rows_stay_within_their_bound(target):
     x = RNG.normal(size=(20, 50))
@@ -70,6 +80,7 @@ RULES = {
     "int4-g128": Rule(weight="int4", group=128, zero="integer"),
     "nf4-g64": Rule(weight="nf4", group=64),
     "fp8": Rule(weight="fp8_e4m3fn", group="channel"),
+    "float16": Rule(weight="float16"),
     "int8": Rule(weight="int8", group="channel", activation="int8"),
     "fp8 rows": Rule(weight="fp8_e4m3fn", group="channel", activation="fp8_e4m3fn"),
 }
@@ -150,6 +161,17 @@ def test_what_is_left_to_the_framework_takes_its_values():
     report = verify(graph, module, (x,))
     assert report.ok, str(report)
     assert [row.name for row in report.rows] == ["one", "two"]
+
+
+@pytest.mark.parametrize("size", [2.0**-20, 2.0**-130, 2.0**-140])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_results_below_the_normal_numbers_are_within_their_rounding(dtype, size):
+    module = torch.nn.Sequential(
+        torch.nn.Linear(16, 32, bias=False), torch.nn.ReLU(), torch.nn.Linear(32, 8, bias=False)
+    ).to(getattr(torch, dtype))
+    x = (torch.randn(5, 16) * size).to(getattr(torch, dtype))
+    report = verify(from_torch(module, (x,)), module, (x,))
+    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])

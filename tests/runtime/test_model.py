@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,21 @@ def test_a_damaged_folder_is_refused(model, tmp_path, text):
     (tmp_path / PLANS).write_text(text)
     with pytest.raises(GraphError):
         Model.load(tmp_path)
+
+
+def test_plans_of_other_layers_are_refused(model, tmp_path):
+    model.save(tmp_path)
+    document = json.loads((tmp_path / PLANS).read_text())
+    y, z = document["layers"]
+    for layers, match in (
+        ([], "the graph has"),
+        ([y], "the graph has"),
+        ([{**y, "node": "x"}, z], "the graph has"),
+        ([{**y, "plan": z["plan"]}, z], "the plan of y is of"),
+    ):
+        (tmp_path / PLANS).write_text(json.dumps({**document, "layers": layers}))
+        with pytest.raises(GraphError, match=match):
+            Model.load(tmp_path)
 
 
 def test_arguments_that_are_none(model):

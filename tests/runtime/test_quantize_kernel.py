@@ -12,7 +12,7 @@ from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError
 from ladder.runtime.arguments import Variant
-from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.runtime.quantize_kernel import QuantizeKernel, check_quantize
 
 K = 16
 PARAMETERS = (
@@ -102,3 +102,20 @@ def test_what_cannot_be_read_is_copied_with_a_warning_or_refused(kernel, device,
     cpu = (np.zeros((2, K), np.int8), np.zeros(2, np.float32))
     with pytest.raises(LaunchError, match="codes is on cpu, x on cuda:0"):
         kernel(x, out=cpu)
+
+
+def test_a_row_alone_has_a_scale_without_axes(kernel, torch) -> None:
+    for x in (activations(K), torch.on(activations(K))):
+        codes, scales = kernel(x)
+        wanted = kernel.plan.op.reference(getattr(x, "array", x))
+        assert (tuple(codes.shape), tuple(scales.shape)) == ((K,), ())
+        assert np.array_equal(getattr(codes, "array", codes), wanted[0])
+        assert getattr(scales, "array", scales) == wanted[1]
+
+
+def test_results_that_share_memory_are_refused(kernel) -> None:
+    memory = np.zeros(2 * K + 8, np.uint8)
+    codes = memory[: 2 * K].view(np.int8).reshape(2, K)
+    check_quantize(kernel.variants, activations(2, K), (codes, memory[2 * K :].view(np.float32)))
+    with pytest.raises(LaunchError, match="codes and scales overlap"):
+        check_quantize(kernel.variants, activations(2, K), (codes, memory[24:32].view(np.float32)))

@@ -73,6 +73,8 @@ def test_a_plan_for_one_m_takes_that_alone() -> None:
     assert plan_of(64, m=7).m_range == (7, 7)
     with pytest.raises(PlanError, match=r"M = 7 of the operator is outside 0 \.\. 3"):
         plan_of(64, m=7).with_(m_range=(0, 3))
+    with pytest.raises(PlanError, match="M from 5 to 1 is no range"):
+        plan_of(64).with_(m_range=(5, 1))
 
 
 def test_the_estimate_counts_bytes_read_and_written() -> None:

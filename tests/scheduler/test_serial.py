@@ -16,7 +16,7 @@ import pytest
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
-from ladder.scheduler import EpilogueStage, Packing, Plan, PlanSet, schedule
+from ladder.scheduler import PACKING_VERSION, EpilogueStage, Packing, Plan, PlanSet, schedule
 from ladder.scheduler.serial import decode, encode
 from ladder.ttype import TType
 
@@ -236,3 +236,23 @@ def test_a_plan_that_was_made_illegal_by_hand_is_refused():
     depth = a_plan().depth
     with pytest.raises(PlanError, match="cannot load ahead"):
         Plan.from_json(text.replace(f'"depth":{depth}', '"depth":1'))
+
+
+@pytest.mark.parametrize("version", [PACKING_VERSION - 1, PACKING_VERSION + 1, "3", None])
+def test_packings_of_another_version_are_refused_wherever_they_stand(version):
+    plan = a_plan()
+    plans = PlanSet((plan,))
+    for value in (plan, plans, plan.packing):
+        text = value.to_json()
+        changed = text.replace(
+            f'"version":{PACKING_VERSION}', f'"version":{json.dumps(version)}'
+        )
+        assert changed != text
+        with pytest.raises(PlanError, match=f"this version packs by {PACKING_VERSION}"):
+            type(value).from_json(changed)
+
+
+def test_decisions_that_came_later_have_their_defaults_in_older_texts():
+    document = json.loads(a_plan().to_json())
+    assert document["value"].pop("multicast") == 1
+    assert Plan.from_json(json.dumps(document)) == a_plan()
