@@ -36,6 +36,7 @@ from benchmarks.grid import (
     parse_filter,
     select,
 )
+from ladder.errors import LaunchError
 
 if TYPE_CHECKING:
     from benchmarks.measure import Bench
@@ -161,6 +162,22 @@ def open_index(artifacts: Path | None, cases: Sequence[Case], console: Console) 
     return folder, index
 
 
+def refuse_without_gpu() -> None:
+    """Say so before minutes of compiling.
+
+    Raises:
+        LaunchError: torch finds no GPU.
+    """
+    import torch
+
+    if not torch.cuda.is_available():
+        raise LaunchError(
+            "torch finds no GPU to time the suites on",
+            at=f"torch {torch.__version__}",
+            hint="run it where there is one, with torch for CUDA; compiling alone needs none: python -m benchmarks.build",
+        )
+
+
 def main(
     out: Annotated[
         Path | None, typer.Option("--out", help="results file; named after device, date and commit")
@@ -188,8 +205,9 @@ def main(
             raise typer.BadParameter(f"{part!r} is none of {', '.join(PARTS)}")
     cases = asked(only, quick=quick, suites=suites)
     wanted: Filter = parse_filter(humming)
-    from benchmarks.measure import Bench  # needs torch: fail before anything is compiled
+    from benchmarks.measure import Bench  # needs torch and a GPU: fail before anything is compiled
 
+    refuse_without_gpu()
     folder, index = open_index(artifacts, cases, console)
     bench = Bench(folder, index, console)
     machine = rows.Machine(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import networkx as nx
 
-from ladder.checks import TEXT, shown
+from ladder.checks import TEXT, instance, shown
 from ladder.errors import GraphError
 from ladder.graph.constant import Constant
 from ladder.graph.operators import Foreign, Operator
@@ -281,6 +281,9 @@ class Graph:
         from ladder.graph.words import table
 
         return table(self)
+
+
+GRAPH = instance(Graph, "ladder.from_torch or ladder.from_onnx makes one")
 
 
 def _check(node: Node, known: Mapping[str, TensorType]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ladder.errors import GraphError
+from ladder.errors import GraphError, TypeDeclarationError
 from ladder.graph.extent import bind
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Foreign
@@ -88,6 +88,7 @@ def inputs_of(graph: Graph, given: Sequence[Any]) -> tuple[dict[str, Array], dic
     Raises:
         GraphError: there are too few or too many.
         ShapeError: one does not have its shape.
+        TypeDeclarationError: one does not hold real numbers.
     """
     if len(given) != len(graph.inputs):
         raise GraphError(
@@ -100,6 +101,12 @@ def inputs_of(graph: Graph, given: Sequence[Any]) -> tuple[dict[str, Array], dic
     for one, array in zip(graph.inputs, given, strict=True):
         at = f"input {one.name}: {one.type}"
         found = as_array(_host(array), at=at)
+        if found.dtype.kind in "cOSUMm":  # they would lose or gain a meaning
+            raise TypeDeclarationError(
+                f"expected real numbers, found an array of dtype {found.dtype}",
+                at=at,
+                hint="pass an array of a float or integer dtype; ml_dtypes' dtypes are welcome",
+            )
         bind(one.type.shape, found.shape, sizes, at)
         values[one.name] = as_meant(found, one.type)
     return values, sizes

@@ -37,6 +37,9 @@ from ladder.ttype import Granularity, GroupedType, TType, Zero, weight_type
 #: how a rule says that a layer stays as it is
 KEEP = "keep"
 
+#: type of the scales of groups, where a rule does not say another
+SCALE = "float16"
+
 #: compute types that activations are read in, and types that rows of them are quantised to
 READ_AS = ("float16", "bfloat16", *ROW_TARGETS)
 
@@ -74,7 +77,7 @@ class Rule:
 
     weight: GroupedType | TType | str | None
     group: Granularity | None = None
-    scale: str = "float16"
+    scale: str = SCALE
     zero: Zero | None = None
     activation: str = "float16"
     out: str = ""
@@ -85,6 +88,12 @@ class Rule:
 
     def __post_init__(self) -> None:
         accept_fields(self, _RULE, at="Rule", error=TypeDeclarationError)
+        if self.group is None and (self.zero is not None or self.scale != SCALE):
+            raise TypeDeclarationError(
+                f"scale {shown(self.scale)} and zero {shown(self.zero)} belong to groups",
+                at="Rule",
+                hint='give group too, a number of columns or "channel"',
+            )
         _ = self.type  # refuses a type that does not exist where the rule is written
 
     @property
@@ -153,14 +162,25 @@ def read_rules(path: str | Path) -> tuple[Rule, ...]:
         raise GraphError(
             f"the rules cannot be read: {error}", at=path, hint="it is TOML with [[rule]] tables"
         ) from error
+    tables = document.get("rule", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise GraphError(
+            f"rule is {shown(tables)}, not a list of tables",
+            at=path,
+            hint="each rule stands under [[rule]], with two brackets",
+        )
     known = {field.name for field in fields(Rule)}
     rules = []
-    for table in document.get("rule", ()):
+    for table in tables:
         if unknown := sorted(set(table) - known):
             raise GraphError(
                 f"a rule has no field {', '.join(unknown)}",
                 at=path,
                 hint=f"there are: {', '.join(sorted(known))}",
+            )
+        if "weight" not in table:
+            raise GraphError(
+                f"the rule {shown(table)} says no weight", at=path, hint='weight = "keep" leaves it'
             )
         group = table.get("group")
         rules.append(

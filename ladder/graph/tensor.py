@@ -11,8 +11,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.errors import TypeDeclarationError
-from ladder.graph.extent import Extent, Shape, product
+from ladder.checks import is_integer, shown
+from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.graph.extent import Extent, Shape, Symbolic, product
 from ladder.ttype import GroupedType
 
 Array = NDArray[Any]
@@ -49,6 +50,10 @@ class TensorType:
         dtype: a name of :data:`DTYPES`; ``int8/token`` for activations that are quantised row by row (codes and one
             float32 scale to each row); or, of a constant, what a low-bit type prints as.
         weight: the low-bit type of a constant.
+
+    Raises:
+        ShapeError: an extent is negative or no number.
+        TypeDeclarationError: the dtype is no type of a tensor.
     """
 
     shape: Shape
@@ -56,6 +61,13 @@ class TensorType:
     weight: GroupedType | None = None
 
     def __post_init__(self) -> None:
+        for extent in self.shape:
+            if not isinstance(extent, Symbolic) and not (is_integer(extent) and extent >= 0):
+                raise ShapeError(
+                    f"an extent is {shown(extent)}, not an integer >= 0 or a symbol",
+                    at=f"{self.dtype} tensor",
+                    hint="extents are outermost first",
+                )
         if self.weight is None and self.element not in DTYPES:
             raise TypeDeclarationError(
                 f"{self.dtype!r} is no type of a tensor",

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from ladder.checks import accept, refuse_unknown
 from ladder.errors import GraphError
 from ladder.graph.bounds import ROUNDOFF, Quantisation, bound, row_error, weight_error
 from ladder.graph.extent import Sizes, Symbolic, shape_of
-from ladder.graph.graph import Graph, Node
+from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import as_meant, inputs_of, meaning, operand, trace
 from ladder.graph.operators import Binary, Cast, Expand, Foreign, Gather, Linear, QuantizeTokens
 from ladder.graph.rewrite import MOVES
@@ -102,6 +103,7 @@ def verify(
         GraphError: the graph and the model have no value in common.
         ModelImportError: what runs the model (torch, or onnx) is missing.
     """
+    graph = accept(graph, GRAPH, "graph", at="verify", error=GraphError)
     given = list(inputs) if inputs is not None else example_inputs(graph, seed)
     is_onnx = isinstance(model, (str, Path)) or type(model).__module__.startswith("onnx")
     if is_onnx:
@@ -134,6 +136,7 @@ def example_inputs(graph: Graph, seed: int = 0, **sizes: int) -> list[Array]:
     """Seeded inputs of a graph: normal numbers, token numbers below 2, truths; symbols as given, or 2, 3, 4, ..."""
     rng = np.random.default_rng(seed)
     symbols = sorted({s for one in graph.inputs for e in one.type.shape if isinstance(e, Symbolic) for s in e.symbols})  # fmt: skip
+    refuse_unknown(sizes, symbols, "the graph has no symbol", at="example_inputs", error=GraphError)
     known = {name: sizes.get(name, place + 2) for place, name in enumerate(symbols)}
     found = []
     for one in graph.inputs:

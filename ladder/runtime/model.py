@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ladder.checks import PATH, accept, instance, one_of, shown
+from ladder.checks import PATH, accept, one_of, shown
 from ladder.errors import GraphError, LadderError, LaunchError
-from ladder.graph.graph import Graph, Node
+from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Linear
@@ -31,7 +31,6 @@ from ladder.ttype import Quantized
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
 MODES = one_of(("meaning", "plan"))
-GRAPH = instance(Graph, "ladder.from_torch or ladder.from_onnx makes one")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from rich.console import Console
 from benchmarks import bench, rows, store
 from benchmarks.grid import chosen
 from benchmarks.rows import Machine, Measured
+from ladder.errors import LaunchError
 
 MACHINE = Machine("NVIDIA H200", "580.1", "nvrtc 13", "abc", "python -m x", "2026-01-01")
 
@@ -101,3 +102,11 @@ def test_no_weight_is_started_after_the_time_given(go):
     found = go(fake, seconds=-1.0)
     assert not fake.groups
     assert all("--seconds" in row["failure"] for row in found.values())
+
+
+def test_without_a_gpu_nothing_is_compiled(monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(bench, "open_index", lambda *_: pytest.fail("compiled for nothing"))
+    with pytest.raises(LaunchError, match="torch finds no GPU"):
+        bench.main(suites=["base"], only=[], humming=[], without=[], artifacts=None, out=None)

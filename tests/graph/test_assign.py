@@ -105,6 +105,10 @@ def test_rules_from_a_file(tmp_path):
         ("[[rule]]\nwt = 'int4'", "a rule has no field wt"),
         ("", "holds no rules"),
         ("[[rule", "cannot be read"),
+        ("[[rule]]\nname = '*'", "says no weight"),
+        ("[rule]\nweight = 'int4'", "not a list of tables"),
+        ("rule = 3", "not a list of tables"),
+        ("rule = ['int4']", "not a list of tables"),
     ],
 )
 def test_files_that_say_no_rules(tmp_path, text, match):
@@ -129,7 +133,16 @@ def test_a_type_alone_is_a_rule_for_every_layer():
 
 
 @pytest.mark.parametrize(
-    "change", [{"weight": "int44"}, {"activation": "int3"}, {"name": 3}, {"min_size": -1}]
+    "change",
+    [
+        {"weight": "int44"},
+        {"activation": "int3"},
+        {"name": 3},
+        {"min_size": -1},
+        {"zero": "integer"},  # of which group?
+        {"scale": "float32"},
+        {"weight": "mxfp4", "zero": "integer"},
+    ],
 )
 def test_a_rule_that_contradicts_itself_is_refused_where_it_is_written(change):
     with pytest.raises(TypeDeclarationError):

@@ -145,6 +145,15 @@ def test_inputs_that_do_not_fit():
     assert "x: float32[batch, 4]" in caught.value.hint
     with pytest.raises(ShapeError, match=r"the array is \[2, 5\]"):
         graph.run(np.ones((2, 5)))
+    for array in (np.ones((2, 4), complex), np.full((2, 4), "1"), np.full((2, 4), None)):
+        with pytest.raises(TypeDeclarationError, match="expected real numbers"):
+            graph.run(array)
+
+
+@pytest.mark.parametrize("extent", [-1, 1.5, "batch", None, True])
+def test_extents_that_are_none_are_refused(extent):
+    with pytest.raises(ShapeError, match="an extent is"):
+        TensorType((2, extent), "float32")
 
 
 def test_quantised_constants_mean_what_they_dequantise_to():

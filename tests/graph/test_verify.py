@@ -189,6 +189,13 @@ def test_example_inputs_fit_the_graph(small):
     graph.run(*example_inputs(graph))
     x, *_ = example_inputs(graph, d0=3, d1=9)
     assert x.shape[:2] == (3, 9)
+    with pytest.raises(GraphError, match="the graph has no symbol tokens"):
+        example_inputs(graph, tokens=3)
+
+
+def test_what_is_no_graph_is_refused():
+    with pytest.raises(GraphError, match=r"graph is 'model\.onnx', not a Graph"):
+        verify("model.onnx", torch.nn.Linear(3, 3), (torch.ones(1, 3),))
 
 
 def test_cosine():

@@ -244,9 +244,7 @@ def test_packings_of_another_version_are_refused_wherever_they_stand(version):
     plans = PlanSet((plan,))
     for value in (plan, plans, plan.packing):
         text = value.to_json()
-        changed = text.replace(
-            f'"version":{PACKING_VERSION}', f'"version":{json.dumps(version)}'
-        )
+        changed = text.replace(f'"version":{PACKING_VERSION}', f'"version":{json.dumps(version)}')
         assert changed != text
         with pytest.raises(PlanError, match=f"this version packs by {PACKING_VERSION}"):
             type(value).from_json(changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,16 @@ from ladder.graph.importers.onnx_call import Call, Values
 from ladder.graph.importers.onnx_operators import CONVERTERS, DTYPES
 from ladder.graph.importers.onnx_quantized import unpack
 from ladder.graph.importers.onnx_shapes import known
-from ladder.graph.importers.unknown import Unknown, refuse
+from ladder.graph.importers.unknown import Unknown, first_line, is_foreign, refuse
 from ladder.graph.operators import Foreign
 from ladder.graph.recognise import recognise
 from ladder.graph.rewrite import canonical
 from ladder.graph.tensor import Array, TensorType
 
 INSTALL = "pip install 'ladder[models]'"
+
+#: what Python raises where attributes or contents are of another kind than the operator has
+_MISREAD = (KeyError, ValueError, TypeError, IndexError, AttributeError, ArithmeticError)
 
 #: oldest default operator set that is read
 OPSET = 17
@@ -41,7 +45,8 @@ def from_onnx(model: Any, *, unknown: str = "refuse") -> Graph:
         ModelImportError: onnx is missing, the file cannot be read, its operator set is older than 17, or it holds
             operators that are not known.
     """
-    graph = _Model(loaded(model), foreign=unknown == "foreign").graph()
+    foreign = is_foreign(unknown, "from_onnx")
+    graph = _Model(loaded(model), foreign=foreign).graph()
     return canonical(recognise(canonical(graph)))
 
 
@@ -94,14 +99,18 @@ class _Model:
     def graph(self) -> Graph:
         """All of it."""
         graph = self.model.graph
+        _refuse_doubled(graph)
         for initializer in graph.initializer:
-            array = self.onnx.numpy_helper.to_array(initializer)
-            self.values.initializers[initializer.name] = array
+            self.values.initializers[initializer.name] = self._array(initializer)
         for value in graph.input:
             if value.name not in self.values.initializers:
                 type_ = self._type(value)
                 self.values.names[value.name] = self.values.draft.input(value.name, type_)
-        self.shapes = {value.name: value for value in (*graph.value_info, *graph.output)}
+        self.shapes = {
+            value.name: value
+            for value in (*graph.value_info, *graph.output)
+            if value.type.tensor_type.HasField("shape")
+        }
         for node in graph.node:
             self._node(node)
         refuse(self.unknown, "ONNX model")
@@ -129,6 +138,12 @@ class _Model:
         except LadderError as error:
             self.unknown.append(Unknown(kind, call.name, error.what))
             self._stand_in(call)
+        except _MISREAD as error:
+            raise ModelImportError(
+                f"{kind} cannot be read: {type(error).__name__}: {error}",
+                at=call.name,
+                hint="onnx.checker.check_model says more",
+            ) from error
 
     def _convert(self, call: Call) -> None:
         converter = CONVERTERS.get(call.kind)
@@ -163,12 +178,23 @@ class _Model:
             op = Foreign(call.kind, result, words)
             self.values.names[output] = self.values.draft.add(op, inputs, call.name, output)
 
+    def _array(self, tensor: Any) -> Array:
+        try:
+            array: Array = self.onnx.numpy_helper.to_array(tensor)
+        except (*_MISREAD, self.onnx.checker.ValidationError) as error:
+            raise ModelImportError(
+                f"{tensor.name!r} cannot be read: {first_line(error)}",
+                at="initializers",
+                hint="onnx.checker.check_model says more",
+            ) from error
+        return array
+
     def _attribute(self, attribute: Any) -> Any:
         value = self.onnx.helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, self.onnx.TensorProto):
-            return self.onnx.numpy_helper.to_array(value)
+            return self._array(value)
         return value
 
     def _type(self, value: Any) -> TensorType:
@@ -177,6 +203,10 @@ class _Model:
         if dtype is None or not value.type.HasField("tensor_type"):
             raise ModelImportError(
                 f"{value.name} is no tensor of a type that is read", at="inputs", hint="see DTYPES"
+            )
+        if not tensor.HasField("shape"):
+            raise ModelImportError(
+                f"{value.name} has no shape", at="inputs", hint="name its dynamic axes"
             )
         extents: list[Extent] = []
         for axis, dimension in enumerate(tensor.shape.dim):
@@ -190,6 +220,13 @@ class _Model:
 def _opset(model: Any) -> int:
     versions = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
     version = int(max(versions, default=0))
+    newest = _onnx().defs.onnx_opset_version()
+    if version > newest:
+        raise ModelImportError(
+            f"the model is of operator set {version}, the newest that is known here is {newest}",
+            at="from_onnx",
+            hint="install a newer onnx, or convert the model",
+        )
     if version < OPSET:
         raise ModelImportError(
             f"the model is of operator set {version}",
@@ -199,21 +236,44 @@ def _opset(model: Any) -> int:
     return version
 
 
+def _refuse_doubled(graph: Any) -> None:
+    """Refuse names that two inputs or two nodes give."""
+    names = [value.name for value in graph.input]
+    names += [output for node in graph.node for output in node.output if output]
+    if doubled := [name for name, times in Counter(names).items() if times > 1]:
+        raise ModelImportError(
+            f"two tensors are called {doubled[0]!r}",
+            at="model",
+            hint="onnx.checker.check_model says more",
+        )
+
+
 def traced(model: Any, inputs: Sequence[Any]) -> tuple[dict[str, Array], list[Array]]:
     """All values of a model by ONNX's names, and its outputs; run by onnx's reference evaluator.
 
     Raises:
-        ModelImportError: onnx is missing.
+        ModelImportError: onnx is missing, or cannot run the model on these inputs.
     """
     _onnx()
     from onnx.reference import ReferenceEvaluator
 
     proto = loaded(model)
-    evaluator = ReferenceEvaluator(proto, new_ops=[_matmul_nbits()])
     constants = {one.name for one in proto.graph.initializer}
     names = [value.name for value in proto.graph.input if value.name not in constants]
+    if len(names) != len(inputs):
+        raise ModelImportError(
+            f"{len(inputs)} inputs were given", at="verify", hint=f"it takes {', '.join(names)}"
+        )
     feeds = {name: np.asarray(array) for name, array in zip(names, inputs, strict=True)}
-    found = evaluator.run(None, feeds, intermediate=True)
+    try:
+        evaluator = ReferenceEvaluator(proto, new_ops=[_matmul_nbits()])
+        found = evaluator.run(None, feeds, intermediate=True)
+    except Exception as error:  # every operator of the evaluator raises as it likes
+        raise ModelImportError(
+            f"onnx's evaluator cannot run the model: {first_line(error)}",
+            at="verify",
+            hint="onnx.reference.ReferenceEvaluator(model).run shows the whole reason",
+        ) from error
     values = {name: np.asarray(value) for name, value in found.items() if value is not None}
     return values, [values[value.name] for value in proto.graph.output]
 

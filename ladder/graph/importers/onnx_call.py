@@ -45,7 +45,11 @@ class Values:
         elif tensor in self.known:
             self.names[tensor] = self._integers(tensor, self.known[tensor])
         else:
-            raise ModelImportError(f"no tensor is called {tensor!r}", at="model", hint="check it")
+            raise ModelImportError(
+                f"no tensor is called {tensor!r}",
+                at="model",
+                hint="nodes stand after what they read; onnx.checker.check_model says more",
+            )
         return self.names[tensor]
 
     def _integers(self, tensor: str, known: Known) -> str:
@@ -116,6 +120,35 @@ class Call:
     def array(self, place: int) -> np.ndarray[Any, Any] | None:
         """An input that is a constant of the model."""
         return self.values.initializers.get(self.inputs[place]) if self.has(place) else None
+
+    def number(self, name: str) -> int:
+        """An integer attribute that the operator cannot do without.
+
+        Raises:
+            ModelImportError: the node lacks it.
+        """
+        if name not in self.attributes:
+            raise ModelImportError(
+                f"{name} is missing", at=self.name, hint="onnx.checker.check_model says more"
+            )
+        return int(self.attributes[name])
+
+    def axis(self, default: int, rank: int | None = None) -> int:
+        """The attribute ``axis``, counted from the front; of the first input where no rank is given."""
+        axis = int(self.attributes.get("axis", default))
+        return self.from_front(axis, self.rank() if rank is None else rank)
+
+    def from_front(self, axis: int, rank: int) -> int:
+        """An axis counted from the front.
+
+        Raises:
+            ModelImportError: there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise ModelImportError(
+                f"axis {axis} of {rank}", at=self.name, hint="onnx.checker.check_model says more"
+            )
+        return axis % rank
 
     def integers(self, place: int, attribute: str = "") -> tuple[Extent, ...] | None:
         """Integers from an input, or from an attribute of older operator sets; None where neither is given.

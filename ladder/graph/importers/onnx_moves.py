@@ -36,7 +36,7 @@ def transpose(call: Call) -> str:
 def concat(call: Call) -> str:
     """All inputs along an axis."""
     names = call.tensors()
-    axis = int(call.attributes["axis"]) % call.values.draft.type(names[0]).rank
+    axis = call.from_front(call.number("axis"), call.values.draft.type(names[0]).rank)
     return call.add(Concat(axis), *names)
 
 
@@ -52,8 +52,9 @@ def slices(call: Call) -> str:
             raise ModelImportError(
                 f"a slice by steps of {step}", at=call.name, hint="steps are 1 or more"
             )
-        extent = call.values.draft.type(made).shape[axis % rank]
-        op = Slice(axis % rank, _within(start, extent), _within(end, extent), step)
+        place_of_axis = call.from_front(axis, rank)
+        extent = call.values.draft.type(made).shape[place_of_axis]
+        op = Slice(place_of_axis, _within(start, extent), _within(end, extent), step)
         made = call.add(op, made, last=place == len(starts) - 1)
     return made
 
@@ -71,7 +72,7 @@ def _within(end: Extent, extent: Extent) -> Extent:
 
 def split(call: Call) -> list[str]:
     """Pieces of given sizes, or as many equal ones as there are outputs."""
-    axis = int(call.attributes.get("axis", 0)) % call.rank()
+    axis = call.axis(0)
     extent = call.type(0).shape[axis]
     sizes = call.integers(1, "split")
     if sizes is None:
@@ -90,6 +91,10 @@ def split(call: Call) -> list[str]:
         op = Slice(axis, start, start + size)
         made.append(call.values.draft.add(op, [call.tensor(0)], call.name, output))
         start = start + size
+    if isinstance(start, int) and isinstance(extent, int) and start != extent:
+        raise ModelImportError(
+            f"pieces of {start} from {extent}", at=call.name, hint="sizes add up to the axis"
+        )
     return made
 
 
@@ -100,7 +105,7 @@ def squeeze(call: Call) -> str:
     named = (
         {i for i, extent in enumerate(shape) if extent == 1}
         if axes is None
-        else {int(a) % len(shape) for a in axes if isinstance(a, int)}
+        else {call.from_front(a, len(shape)) for a in axes if isinstance(a, int)}
     )
     kept = tuple(extent for i, extent in enumerate(shape) if i not in named)
     return call.add(Reshape(kept), call.tensor(0))
@@ -111,7 +116,7 @@ def unsqueeze(call: Call) -> str:
     shape = list(call.type(0).shape)
     axes = [int(a) for a in call.integers(1, "axes") or () if isinstance(a, int)]
     rank = len(shape) + len(axes)
-    for axis in sorted(a % rank for a in axes):
+    for axis in sorted(call.from_front(a, rank) for a in axes):
         shape.insert(axis, 1)
     return call.add(Reshape(tuple(shape)), call.tensor(0))
 
@@ -126,7 +131,7 @@ def expand(call: Call) -> str:
 
 def gather(call: Call) -> str:
     """Rows along an axis; a constant index that is one number is a slice without its axis."""
-    axis = int(call.attributes.get("axis", 0)) % call.rank()
+    axis = call.axis(0)
     index = call.values.integers(call.inputs[1])
     if isinstance(index, int):
         shape = call.type(0).shape

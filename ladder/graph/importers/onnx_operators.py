@@ -112,14 +112,12 @@ def _gemm(call: Call) -> str:
 
 
 def _softmax(call: Call) -> str:
-    axis = int(call.attributes.get("axis", -1)) % call.rank()
-    return call.add(Softmax(axis), call.tensor(0))
+    return call.add(Softmax(call.axis(-1)), call.tensor(0))
 
 
 def _norm(kind: type[LayerNorm | RMSNorm]) -> Converter:
     def convert(call: Call) -> str:
-        rank = call.rank()
-        axes = rank - int(call.attributes.get("axis", -1)) % rank
+        axes = call.rank() - call.axis(-1)
         return call.add(kind(axes, float(call.attributes.get("epsilon", 1e-5))), *call.tensors())
 
     return convert
@@ -131,7 +129,9 @@ def _reduce(function: str) -> Converter:
         if not axes and call.attributes.get("noop_with_empty_axes", 0):
             return call.tensor(0)
         rank = call.rank()
-        wanted = tuple(int(axis) % rank for axis in axes or range(rank) if isinstance(axis, int))
+        wanted = tuple(
+            call.from_front(axis, rank) for axis in axes or range(rank) if isinstance(axis, int)
+        )
         return call.add(
             Reduce(function, wanted, bool(call.attributes.get("keepdims", 1))), call.tensor(0)
         )
@@ -207,7 +207,7 @@ def _flatten(call: Call) -> str:
 
     axis = int(call.attributes.get("axis", 1))
     shape = call.type(0).shape
-    axis = axis % len(shape) if axis < 0 else axis
+    axis = axis if axis == len(shape) else call.from_front(axis, len(shape))
     return call.add(Reshape((product(shape[:axis]), product(shape[axis:]))), call.tensor(0))
 
 

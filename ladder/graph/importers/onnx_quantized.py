@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ladder.checks import shown
 from ladder.errors import LadderError, ModelImportError
 from ladder.graph.importers.onnx_call import Call
 from ladder.graph.operators import Dequantize, Linear
@@ -83,6 +84,12 @@ def _weight(call: Call, codes: Array, axis: int, block: int) -> Quantized | None
     element = ELEMENTS.get(codes.dtype.name)
     if codes.ndim != 2 or element is None or scales is None or (call.has(2) and zeros is None):
         return None
+    if zeros is not None and (zeros.dtype, zeros.shape) != (codes.dtype, scales.shape):
+        raise ModelImportError(
+            f"zero points are {shown(zeros)} beside codes {shown(codes)} and scales {shown(scales)}",
+            at=call.name,
+            hint="zero points have the type of the codes and the shape of the scales",
+        )
     group, scales = _group(call, codes.shape, np.asarray(scales), axis, block)
     kept = None
     if zeros is not None and np.any(zeros.astype(np.float64) != 0):
@@ -122,9 +129,9 @@ def _group(
     call: Call, shape: tuple[int, ...], scales: Array, axis: int, block: int
 ) -> tuple[tuple[int | None, int | None], Array]:
     """(rows, columns) of a group, and the scales as [rows of groups, columns of groups]."""
-    axis %= 2
     if scales.size == 1:
         return (None, None), scales.reshape(1, 1)
+    axis = call.from_front(axis, 2)
     if scales.ndim == 1:
         wanted: tuple[int, ...] = (shape[axis],)
         group: tuple[int | None, int | None] = (1, None) if axis == 0 else (None, 1)
@@ -150,7 +157,9 @@ def _group(
 
 def matmul_nbits(call: Call) -> str:
     """com.microsoft MatMulNBits: ``A [..., K]`` times a weight [N, K] of packed codes in blocks along K."""
-    n, k, bits, block = (int(call.attributes[name]) for name in ("N", "K", "bits", "block_size"))
+    n, k, bits, block = map(call.number, ("N", "K", "bits", "block_size"))
+    if block < 1:
+        raise ModelImportError(f"block_size = {block}", at=call.name, hint="blocks have columns")
     if bits not in NBITS:
         raise ModelImportError(
             f"bits = {bits}", at=call.name, hint=f"{', '.join(map(str, NBITS))} are read"

@@ -8,13 +8,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ladder.checks import Expected, accept, is_integer, several, shown
 from ladder.errors import LadderError, ModelImportError, ShapeError
 from ladder.graph.draft import Draft
 from ladder.graph.extent import Extent, symbol
 from ladder.graph.graph import Graph
 from ladder.graph.importers.torch_call import Call, Ref
 from ladder.graph.importers.torch_operators import CONVERTERS
-from ladder.graph.importers.unknown import Unknown, refuse
+from ladder.graph.importers.unknown import Unknown, first_line, is_foreign, refuse
 from ladder.graph.operators import Foreign
 from ladder.graph.recognise import recognise
 from ladder.graph.rewrite import canonical
@@ -24,6 +25,10 @@ INSTALL = "pip install 'ladder[torch]'"
 
 #: for each input: axis -> name of a dynamic extent
 Dynamic = Sequence[Mapping[int, str]]
+
+INPUTS: Expected[tuple[Any, ...]] = several(
+    Expected("a tensor", lambda _: True, lambda value: value), "a tuple of tensors"
+)
 
 #: calls that make no value that a graph needs
 _WITHOUT_VALUE = ("aten._assert", "aten.sym_constrain", "_guards")
@@ -49,9 +54,10 @@ def from_torch(
     Raises:
         ModelImportError: torch is missing, the module cannot be exported, or it holds unknown operators.
     """
+    foreign = is_foreign(unknown, "from_torch")
     program = exported(model, example_inputs, dynamic)
     names = _symbol_names(program, dynamic)
-    graph = _Program(program, names, foreign=unknown == "foreign").graph()
+    graph = _Program(program, names, foreign=foreign).graph()
     return canonical(recognise(canonical(graph)))
 
 
@@ -73,8 +79,14 @@ def exported(
             at="from_torch",
             hint="give an ExportedProgram, or a module with example inputs",
         )
+    examples = accept(
+        example_inputs, INPUTS, "example_inputs", at="from_torch", error=ModelImportError
+    )
+    given = [tensor_of(torch, one) for one in examples]
+    if dynamic is not None:
+        _check_dynamic(dynamic, [tensor.ndim for tensor in given])
     dims: dict[str, Any] = {}
-    tensors = _widened(torch, [tensor_of(torch, one) for one in example_inputs], dynamic)
+    tensors = _widened(torch, given, dynamic)
     shapes = None
     if dynamic is not None:
         shapes = tuple(
@@ -96,6 +108,26 @@ def exported(
             part.training = was
 
 
+def _check_dynamic(dynamic: Any, ranks: Sequence[int]) -> None:
+    """Refuse what names no axes of the example inputs.
+
+    Raises:
+        ModelImportError: it is no sequence of a mapping from axis to name for each input.
+    """
+    is_one_each = isinstance(dynamic, (list, tuple)) and len(dynamic) == len(ranks)
+    if not is_one_each or not all(
+        isinstance(axes, Mapping)
+        and all(is_integer(axis) and 0 <= axis < rank for axis in axes)
+        and all(isinstance(name, str) and name.isidentifier() for name in axes.values())
+        for axes, rank in zip(dynamic, ranks, strict=True)
+    ):
+        raise ModelImportError(
+            f"dynamic is {shown(dynamic)}, not the names of axes of inputs with {list(ranks)} axes",
+            at="from_torch",
+            hint='of each input a mapping from axis to name: ({0: "batch"}, {})',
+        )
+
+
 def _widened(torch: Any, tensors: Sequence[Any], dynamic: Dynamic | None) -> tuple[Any, ...]:
     """Examples whose dynamic axes have two elements or more: torch takes 0 and 1 for constants. Their values do not matter."""
     found = []
@@ -106,11 +138,6 @@ def _widened(torch: Any, tensors: Sequence[Any], dynamic: Dynamic | None) -> tup
                 tensor = torch.zeros(shape, dtype=tensor.dtype)
         found.append(tensor)
     return tuple(found) + tuple(tensors[len(found) :])
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, without what follows."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def torch_module() -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ladder.errors import ModelImportError
-from ladder.graph.importers.torch_export import array_of, first_line, tensor_of, torch_module
+from ladder.graph.importers.torch_export import array_of, tensor_of, torch_module
+from ladder.graph.importers.unknown import first_line
 from ladder.graph.tensor import Array
 
 
@@ -14,7 +15,7 @@ def traced(program: Any, inputs: Sequence[Any]) -> tuple[dict[str, Array], list[
     """All values of a program by torch's names, and its outputs; run by torch in the program's own types.
 
     Raises:
-        ModelImportError: torch is missing.
+        ModelImportError: torch is missing, or cannot run the program on these inputs.
     """
     torch = torch_module()
     values: dict[str, Array] = {}
@@ -25,6 +26,10 @@ def traced(program: Any, inputs: Sequence[Any]) -> tuple[dict[str, Array], list[
         **signature.inputs_to_lifted_tensor_constants,
     }
     waiting = list(inputs)
+    if len(waiting) != (count := len(signature.user_inputs)):
+        raise ModelImportError(
+            f"{len(waiting)} inputs were given", at="verify", hint=f"the program takes {count}"
+        )
     arguments = []
     for node in program.graph.nodes:
         if node.op != "placeholder":
@@ -42,8 +47,15 @@ def traced(program: Any, inputs: Sequence[Any]) -> tuple[dict[str, Array], list[
                 values[n.name] = array_of(result)
             return result
 
-    with torch.no_grad():
-        results = Recorder(program.graph_module).run(*arguments)
+    try:
+        with torch.no_grad():
+            results = Recorder(program.graph_module).run(*arguments)
+    except Exception as error:  # every operator of torch raises as it likes
+        raise ModelImportError(
+            f"torch cannot run the program: {first_line(error)}",
+            at="verify",
+            hint="program.module()(*inputs) shows the whole reason",
+        ) from error
     return values, [array_of(one) for one in results]
 
 

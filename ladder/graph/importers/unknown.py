@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ladder.checks import accept, one_of
 from ladder.errors import ModelImportError
+
+#: what an importer does with operators that it does not know
+WAYS = one_of(("refuse", "foreign"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,20 @@ class Unknown:
         return f"{self.target} at {self.at}" + (f": {self.why}" if self.why else "")
 
 
+def is_foreign(unknown: object, at: str) -> bool:
+    """Whether unknown operators are left to the caller's framework.
+
+    Raises:
+        ModelImportError: ``unknown`` is neither "refuse" nor "foreign".
+    """
+    return accept(unknown, WAYS, "unknown", at=at, error=ModelImportError) == "foreign"
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without what follows."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def refuse(unknown: list[Unknown], source: str) -> None:
     """Raise one error that lists everything, each kind of operator with all its places.
 
@@ -43,7 +61,7 @@ def refuse(unknown: list[Unknown], source: str) -> None:
     ]
     count = len(unknown)
     raise ModelImportError(
-        f"{count} operator{'s' if count > 1 else ''} of the model are not known:\n"
+        f"{count} operator{'s' if count > 1 else ''} of the model {'are' if count > 1 else 'is'} not known:\n"
         + "\n".join(lines),
         at=source,
         hint="unknown='foreign' leaves them to the caller's framework, or add a converter to the importer's table",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ladder.checks import accept, integer, shown
+from ladder.checks import Expected, accept, integer, refuse_unknown, shown
 from ladder.errors import DeviceError, GraphError
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph, Node
@@ -33,6 +33,10 @@ SIZE = 256
 
 #: microseconds of a launch on a device that does not say
 LAUNCH_US = 2.0
+
+SIZES: Expected[Mapping[str, int]] = Expected(
+    "a mapping from symbol to size", lambda value: isinstance(value, Mapping), lambda value: value
+)
 
 
 def propagate(
@@ -84,12 +88,14 @@ def _sizes(graph: Graph, given: Mapping[str, int]) -> dict[str, int]:
         if isinstance(extent, Symbolic)
         for name in extent.symbols
     }
-    if unknown := sorted(set(given) - names):
-        raise GraphError(
-            f"the graph has no symbol {', '.join(unknown)}",
-            at="propagate(sizes=...)",
-            hint=f"it has: {', '.join(sorted(names)) or 'none'}",
-        )
+    accept(given, SIZES, "sizes", at="propagate", error=GraphError)
+    refuse_unknown(
+        given,
+        sorted(names),
+        "the graph has no symbol",
+        at="propagate(sizes=...)",
+        error=GraphError,
+    )
     positive = integer(1)
     for name, size in given.items():
         accept(size, positive, f"size of {name}", at="propagate(sizes=...)", error=GraphError)

@@ -227,3 +227,31 @@ def test_fake_tensors_of_export_carry_zero_and_one_rows():
         got = graph.run(x)
         assert got.shape == (rows, 3)
         np.testing.assert_allclose(got, module(x).detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given, match",
+    [
+        ({"dynamic": "rows"}, "dynamic is 'rows'"),
+        ({"dynamic": ({2: "rows"},)}, "axes of inputs with"),
+        ({"dynamic": ({0: "a row"},)}, "axes of inputs with"),
+        ({"dynamic": ({0: "a"}, {0: "b"})}, "axes of inputs with"),
+        ({"example_inputs": torch.ones(4, 6)}, "not a tuple of tensors"),
+        ({"unknown": "keep"}, "unknown is 'keep', not one of refuse, foreign"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_before_anything_is_exported(given, match):
+    with pytest.raises(ModelImportError, match=match):
+        from_torch(torch.nn.Linear(6, 3), **{"example_inputs": (torch.ones(4, 6),), **given})
+
+
+def test_inputs_that_do_not_fit_the_program_are_refused():
+    program = exported(torch.nn.Linear(6, 3), (torch.ones(4, 6),))
+    graph = from_torch(program)
+    for inputs, match in (
+        ((), "0 inputs were given"),
+        ((torch.ones(4, 6), torch.ones(4, 6)), "2 inputs were given"),
+        ((torch.ones(4, 5),), "torch cannot run the program"),
+    ):
+        with pytest.raises(ModelImportError, match=match):
+            verify(graph, program, inputs)

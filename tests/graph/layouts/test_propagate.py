@@ -249,6 +249,8 @@ def test_sizes_say_what_symbols_are_taken_as():
     assert large > 4 * small
     with pytest.raises(GraphError, match="no symbol t"):
         graph.propagate("h200", sizes={"t": 1})
+    with pytest.raises(GraphError, match="not a mapping from symbol to size"):
+        graph.propagate("h200", sizes=[("b", 1)])
     with pytest.raises(DeviceError):
         graph.propagate("h2000")
 
