@@ -104,9 +104,8 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
         consume = Consume(kernel, pipeline, decode, multiply)
         if not plan.persistent:
-            metadata = consume.emit()
-            finish_accumulators(kernel, multiply, metadata)
-            finish_specialised(kernel, multiply.acc, ring_base)
+            totals = finish_accumulators(kernel, multiply, consume.emit())
+            finish_specialised(kernel, totals, ring_base)
             return
         _work_through(kernel, pipeline, consume, ring_base, barriers)
 
@@ -121,15 +120,15 @@ def _work_through(
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
         kernel.enter_turn(turn)
         multiply.reset()
-        finish_accumulators(kernel, multiply, consume.emit())
-        finish_tile(kernel, multiply.acc, staging)
+        totals = finish_accumulators(kernel, multiply, consume.emit())
+        finish_tile(kernel, totals, staging)
     if plan.split > 1:
         with e.when(kernel.has_cluster_tile):
             pipeline.of_cluster()
             kernel.enter_tile(kernel.cluster_tile)
             multiply.reset()
-            finish_accumulators(kernel, multiply, consume.emit())
-            finish_specialised(kernel, multiply.acc, ring_base)
+            totals = finish_accumulators(kernel, multiply, consume.emit())
+            finish_specialised(kernel, totals, ring_base)
 
 
 Arrangement = Callable[[Plan, Kernel], None]

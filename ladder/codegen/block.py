@@ -1,4 +1,4 @@
-"""The steps of one block of K: fragments of weights and activations, and their products, two k16 steps at a time."""
+"""The steps of one block of K: fragments of weights and activations, and their products, two steps at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.plan import Plan
 
-#: registers a0..a3 of one k16 step and row tile
+#: registers a0..a3 of one step and row tile
 Fragment = list[Any]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring k16 steps of a block, or one of them.
+    """Two neighbouring steps of a block, or one of them.
 
     Attributes:
         step: the even step.
@@ -40,7 +40,7 @@ class Pair:
 
 def pairs_of(plan: Plan) -> tuple[Pair, ...]:
     """The steps of a block in pairs; groups of 16 end in the middle of one, which is then multiplied in two parts."""
-    steps = plan.packing.geometry.block_k // 16
+    steps = plan.block_steps
     per_flush = steps // plan.flushes_per_block if plan.flushes_per_block else 0
     per_group = per_flush if plan.has_groups else steps
     pairs = []

@@ -1,7 +1,7 @@
 """The main loop of the specialised family: a warpgroup decodes the next steps while its products run.
 
     for each block:   wait for its slot
-                      for each chunk of k16 steps: decode it; issue its products; wait for those of the chunk before
+                      for each chunk of steps: decode it; issue its products; wait for those of the chunk before
                       (after the first chunk nothing reads the slot before this one any more: it is freed)
 
 K slices of a CTA take its blocks in turns, so that their warpgroups decode and multiply side by side.
@@ -40,7 +40,7 @@ class Consume:
         self.scale: ScaleRegistersEmitter | ZeroPoint | None = None
         self.plan, self.program = kernel.plan, kernel.plan.program
         cut = self.plan.packing.geometry
-        self.steps = cut.block_k // 16
+        self.steps = self.plan.block_steps
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
         self.tiles = multiply.tile_groups()[0]
         together = self.plan.turns_together
@@ -89,7 +89,7 @@ class Consume:
     def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
         """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
         # Words are read ahead, all at once where there is room: the waits for products would hold later loads back.
-        ahead = atoms_at_once(self.plan) - 1
+        ahead = self._atoms_ahead()
         decoders: list[AtomDecoder] = []
         size = self.plan.chunk_steps
         for first in range(0, self.steps, size):
@@ -100,6 +100,15 @@ class Consume:
             self._products(activations, first, fragments)
             if first == 0:
                 self.pipeline.release(*finished)
+
+    def _atoms_ahead(self) -> int:
+        """Atoms whose words are read before the chunk that they belong to."""
+        ahead, atoms = atoms_at_once(self.plan) - 1, self.plan.atoms_per_block
+        if not self.program.multiplies_words:
+            return ahead
+        # Words are fragments then: when a block begins, those of the last chunk before it are still being multiplied.
+        of_chunk = -(-self.plan.chunk_steps // self.program.steps)
+        return max(0, min(ahead, atoms - 2 * of_chunk))
 
     def _turns(self) -> Any:
         """Turns of the loop: the blocks of this K slice, or that many together."""

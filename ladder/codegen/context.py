@@ -17,13 +17,15 @@ ARENA_BASE_ALIGN = 1024
 #: extent declared for buffers whose size the kernel does not know (activations, outputs): any 63-bit offset
 UNBOUNDED = 1 << 62
 
-#: how a dtype travels through the kernel: 16-bit floats as words, so that no C++ half type is needed
+#: how a dtype travels through the kernel: floats of 16 and 8 bits as integers, so that no C++ type of theirs is needed
 STORAGE = {
     "float16": "uint16",
     "bfloat16": "uint16",
     "float32": "float32",
     "uint32": "uint32",
+    "int8": "uint8",
     "float8_e4m3fn": "uint8",
+    "float8_e5m2": "uint8",
     "float8_e8m0fnu": "uint8",
 }
 
@@ -50,16 +52,19 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
     packed = tuple(
         Argument(name, "buffer", dtype) for name, (_, dtype) in plan.packing.shapes().items()
     )
-    bias = (Argument("bias", "buffer", plan.op.out.name),) if plan.op.bias else ()
+    op = plan.op
+    bias = (Argument("bias", "buffer", op.out.name),) if op.bias else ()
+    x_scale = (Argument("x_scale", "buffer", "float32"),) if op.activation_scale else ()
     strides = X_STRIDES[plan.access] + ("y_stride_m",)
-    x = Argument("x", "buffer", plan.op.activation.name)
+    x = Argument("x", "buffer", op.activation.dtype.name)
     if plan.access == "tensor":
-        x = Argument("x_map", "tensor map", plan.op.activation.name)
+        x = Argument("x_map", "tensor map", op.activation.dtype.name)
     return (
         x,
         *packed,
+        *x_scale,
         *bias,
-        Argument("y", "buffer", plan.op.out.name),
+        Argument("y", "buffer", op.out.name),
         Argument("m", "scalar", "int32"),
         *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
         *(Argument(stride, "scalar", "int64") for stride in strides),

@@ -16,7 +16,18 @@ from ladder.errors import ArtifactError, LaunchError
 from ladder.ttile.device import GRID_LIMITS
 
 #: what a buffer argument of a kernel stands for
-BUFFER_ROLES = ("x", "weight", "scales", "zeros", "unit", "global_scale", "table", "bias", "y")
+BUFFER_ROLES = (
+    "x",
+    "weight",
+    "scales",
+    "zeros",
+    "unit",
+    "global_scale",
+    "table",
+    "x_scale",
+    "bias",
+    "y",
+)
 #: what a tensor map describes
 MAP_ROLES = ("x_map",)
 #: what a scalar argument stands for: the rows of x, strides in elements, and whether rows of y start at multiples of 16 bytes

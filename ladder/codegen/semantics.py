@@ -347,6 +347,7 @@ _CANONICAL_NAN = np.array(0x7FFFFFFF, _U32).view(np.float32)
 #: meanings by short name, for tables of intrinsics whose device text has its own name
 MEANINGS: dict[str, Meaning] = {
     "hold_f32": lambda x: x,
+    "hold_u32": lambda x: x,
     "lop3": lop3,
     "prmt": prmt,
     "shl": shl,

@@ -172,6 +172,11 @@ class DecodeProgram:
         return FORMATS[self.compute].bits
 
     @property
+    def codes(self) -> int:
+        """Codes of an atom that one thread decodes."""
+        return 4 * self.lanes * self.steps
+
+    @property
     def step_k(self) -> int:
         """Extent of a step along K, 16 or 32 elements."""
         return 8 * self.lanes
@@ -180,6 +185,11 @@ class DecodeProgram:
     def atom_k(self) -> int:
         """Extent of an atom along K, in elements."""
         return self.step_k * self.steps
+
+    @property
+    def multiplies_words(self) -> bool:
+        """Whether packed words are fragment registers as they are."""
+        return any(register < self.words for step in self.outputs for register in step)
 
     @property
     def classes(self) -> int:
@@ -196,5 +206,5 @@ class DecodeProgram:
         total = {"alu": 0, "fma": 0, "lsu": 0}
         for op in self.ops:
             total[PIPE[op.kind]] += 1
-        eights = self.steps * self.lanes / 2
+        eights = self.codes / 8
         return {pipe: count / eights for pipe, count in total.items()}

@@ -39,7 +39,7 @@ class _Places:
 
 @lru_cache(maxsize=256)
 def _places(program: DecodeProgram) -> _Places:
-    slots = [slot for step in program.slots for pair in step for slot in pair]
+    slots = [slot for step in program.slots for register in step for slot in register]
     position = np.array([slot.bits for slot in slots], np.intp)
     inverse = np.full((program.words * 32, 2), -1, np.intp)
     for number, bits in enumerate(position):

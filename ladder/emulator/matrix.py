@@ -28,8 +28,8 @@ from ladder.emulator.run import run
 from ladder.emulator.tma import TensorMap
 from ladder.emulator.translate import translate
 from ladder.errors import EmulationError, LadderError
+from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import Tiling
-from ladder.scheduler.verify import VECTOR_ELEMENTS
 from ladder.ttype import GroupedType
 
 #: arrangement -> decisions that fix it, and (m, n, k) that reach its edges
@@ -108,7 +108,7 @@ class Problem:
             "x_stride_m": op.k,
             "x_stride_k": 1,
             "y_stride_m": op.n,
-            "y_pieces": int(op.n % VECTOR_ELEMENTS == 0),
+            "y_pieces": int(op.n * op.out.dtype.itemsize % CHUNK_BYTES == 0),
             **({} if bias is None else {"bias": bias}),
             **plan.packing.pack(weights),
         }

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import (
     Barriers,
@@ -29,8 +28,6 @@ ALIGN = {"mma": 128, "wgmma": 1024}
 #: tokens that a persistent CTA stages at once: two token tiles, one stmatrix
 STAGED_TOKENS = 16
 
-#: bytes of a compute value: activations, and weights decoded to shared memory
-VALUE_BYTES = 2
 #: bytes of an output that is staged for wide stores
 OUT_BYTES = 2
 
@@ -62,7 +59,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
 
 def _scale_registers(plan: Plan) -> ScaleRegisters:
     cut = plan.packing.geometry
-    steps = min(2 * plan.chunk_steps, cut.block_k // STEP_K)
+    steps = min(2 * plan.chunk_steps, plan.block_steps)
     return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps)
 
 
@@ -93,7 +90,7 @@ def _load_ring(plan: Plan) -> LoadRing:
         slots=plan.depth,
         warps=tiling.ring_warps * tiling.warps_k // rings,
         weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
-        activation_bytes=plan.rows_loaded * packing.geometry.block_k * VALUE_BYTES,
+        activation_bytes=plan.rows_loaded * packing.geometry.block_k * plan.value_bytes,
         scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
         zero_bytes=_metadata_bytes(plan, packing.zero_dtype),
         access=plan.access,
@@ -111,7 +108,7 @@ def _metadata_bytes(plan: Plan, dtype: np.dtype[Any] | None) -> int:
 
 def _decode(plan: Plan) -> Decode:
     tiling, packing = plan.tiling, plan.packing
-    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * VALUE_BYTES
+    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * plan.value_bytes
     return Decode(
         program=plan.program,
         placement=plan.convert,

@@ -13,8 +13,9 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import ZEROS, Plan, default_epilogue
+from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
-from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, VECTOR_ELEMENTS, problems
+from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems
 from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
@@ -75,9 +76,10 @@ class Candidates:
     rejected: tuple[Rejected, ...]
 
 
-def default_access(op_k: int, *, contiguous: bool) -> str:
+def default_access(op: MatMul, *, contiguous: bool) -> str:
     """Vector copies of activations where rows and groups start on 16 bytes, else scalar loads."""
-    return "vector" if contiguous and op_k % VECTOR_ELEMENTS == 0 else "scalar"
+    whole = op.k * op.activation.dtype.itemsize % CHUNK_BYTES == 0
+    return "vector" if contiguous and whole else "scalar"
 
 
 def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling, int]]:
@@ -116,7 +118,7 @@ def enumerate_plans(
     legal: list[Plan] = []
     rejected: list[Rejected] = []
     decisions = {
-        "access": default_access(op.k, contiguous=packing.geometry.is_contiguous),
+        "access": default_access(op, contiguous=packing.geometry.is_contiguous),
         "epilogue": default_epilogue(op, packing),
         "m_range": m_range,
         **fixed,

@@ -21,16 +21,20 @@ from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.stage import (
+    CHUNK_BYTES,
     AddBias,
     EpilogueStage,
     GlobalScale,
     LoadRing,
     Reduce,
     Stage,
+    TokenScale,
 )
 from ladder.scheduler.tiling import Tiling
-from ladder.scheduler.zero import register_shifts, shifted
+from ladder.scheduler.words import brief, m_text
+from ladder.scheduler.zero import betas, deferred
 from ladder.ttile import Device
+from ladder.ttile.isa import ACCUMULATOR
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
@@ -96,9 +100,8 @@ class Plan:
     def reading(self) -> Packing:
         """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
 
-        A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
-        keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
-        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`).
+        A warp's mma takes the packing's, which is the cheapest; a warpgroup's wgmma, with its one set of accumulators, the one
+        with one class that finds every code at the same bits (:attr:`Packing.one_class`).
         """
         return self.packing.one_class if self.compute == "wgmma" else self.packing
 
@@ -133,12 +136,27 @@ class Plan:
         return walk.persistent_ctas(self)
 
     def shared_tiles(self, tiles: int) -> int:
-        """How many of a persistent kernel's tiles a cluster shares, see :mod:`ladder.scheduler.walk`."""
+        """Tiles of a persistent kernel that clusters share, see :mod:`ladder.scheduler.walk`."""
         return walk.shared_tiles(self, tiles)
 
     @property
+    def value_bytes(self) -> int:
+        """Bytes of a compute value: of activations, and of weights decoded to shared memory."""
+        return self.op.activation.dtype.itemsize
+
+    @property
+    def piece(self) -> int:
+        """Activations in 16 bytes: what one copy brings, a swizzle moves and a line of ldmatrix holds."""
+        return CHUNK_BYTES // self.value_bytes
+
+    @property
+    def block_steps(self) -> int:
+        """Steps of the product instruction in one block of K."""
+        return self.packing.geometry.block_k // self.program.step_k
+
+    @property
     def chunk_steps(self) -> int:
-        """k16 steps whose products a warpgroup issues together, see :mod:`ladder.scheduler.walk`."""
+        """Steps whose products a warpgroup issues together, see :mod:`ladder.scheduler.walk`."""
         return walk.chunk_steps(self)
 
     @property
@@ -176,8 +194,7 @@ class Plan:
     def flushes_per_block(self) -> int:
         """Flushes of the accumulators per block; 0 means once, after the last block.
 
-        A single group that needs activation sums is flushed every block all the same: the subtraction of
-        ``zero * sum`` then cancels over one block, not over the whole K.
+        A single group that needs activation sums is flushed every block: ``zero * sum`` then cancels within one block.
         """
         if self.scale == "register":
             return 0
@@ -195,33 +212,31 @@ class Plan:
         """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
         if "register" in (self.zero, self.scale) or not self.has_zeros:
             return ()
-        return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.program.affine))
+        return tuple(dict.fromkeys(map(betas, self.program.affine)))
 
     @cached_property
     def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
         """``[classes][2]`` what the accumulators have to apply."""
-        affine = self.program.affine
-        shifts = register_shifts(self.reading) if self.zero == "register" else None
-        if shifts is None:
-            return affine
-        return tuple(
-            (shifted(g, a), shifted(h, b)) for (g, h), (a, b) in zip(affine, shifts, strict=True)
-        )
+        return deferred(self)
 
     def sum_set_of(self, cls: int) -> int | None:
         """Index of the sum set that a class of steps adds to."""
         if not self.sum_sets:
             return None
-        g, h = self.program.affine[cls]
-        return self.sum_sets.index((g.beta, h.beta))
+        return self.sum_sets.index(betas(self.program.affine[cls]))
 
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        kind = self.op.activation.name
+        kind, k = self.op.activation.name, self.program.step_k
         if self.compute == "wgmma":
-            return f"wgmma.m64n{self.tiling.tokens}k16.{kind}.rs"
-        return f"mma.m16n8k16.{kind}"
+            return f"wgmma.m64n{self.tiling.tokens}k{k}.{kind}.rs"
+        return f"mma.m16n8k{k}.{kind}"
+
+    @property
+    def accumulator(self) -> str:
+        """Type that products are added in."""
+        return ACCUMULATOR[self.op.activation.name]
 
     @property
     def channel_tiles(self) -> int:
@@ -251,7 +266,7 @@ class Plan:
 
     @cached_property
     def launch_bytes(self) -> int:
-        """Dynamic shared memory that a launch asks for, in bytes, see :mod:`ladder.scheduler.residency`."""
+        """Dynamic shared memory of a launch, in bytes, see :mod:`ladder.scheduler.residency`."""
         return residency.launch_bytes(self)
 
     @cached_property
@@ -290,27 +305,12 @@ class Plan:
     @property
     def m_text(self) -> str:
         """The M range for people: ``1``, ``0..8``, ``65..``."""
-        least, most = self.m_range
-        if least == most:
-            return str(least)
-        return f"{least}.." if most is None else f"{least}..{most}"
+        return m_text(self)
 
     @property
     def brief(self) -> str:
         """The decisions in one line, without operator and device."""
-        walk = (
-            (f" zeros by {self.zero},", self.has_zeros and self.scale != "register"),
-            (" scales in register,", self.scale == "register"),
-            (f" {self.compute} products,", self.compute != "mma"),
-            (f" K over {self.split} CTAs,", self.split > 1),
-            (" persistent,", self.persistent),
-            (" lookahead,", self.lookahead),
-        )
-        return (
-            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},"
-            f"{''.join(words for words, holds in walk if holds)}"
-            f" {self.access} activations, {self.launch} launch"
-        )
+        return brief(self)
 
     @property
     def title(self) -> str:
@@ -358,17 +358,16 @@ class Plan:
         return explain(self)
 
     def run(
-        self, x: NDArray[Any], weights: Quantized, bias: NDArray[Any] | None = None
+        self,
+        x: NDArray[Any],
+        weights: Quantized,
+        bias: NDArray[Any] | None = None,
+        x_scale: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """The plan's NumPy meaning, step by step: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., n]`` of the out type.
-
-        Raises:
-            ShapeError: x or bias do not fit the operator, or M is outside the plan's range.
-            PackingError: the weights are not those of the operator.
-        """
+        """The plan's NumPy meaning, see :func:`ladder.scheduler.interpret.run`."""
         from ladder.scheduler.interpret import run
 
-        return run(self, x, weights, bias)
+        return run(self, x, weights, bias, x_scale)
 
     def to_json(self) -> str:
         """Stable text that :meth:`from_json` reads back."""
@@ -393,6 +392,8 @@ def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:
     steps: list[EpilogueStage] = []
     if packing.has_global_scale:
         steps.append(GlobalScale())
+    if op.activation_scale:
+        steps.append(TokenScale())
     if op.bias:
         steps.append(AddBias())
     return tuple(steps)

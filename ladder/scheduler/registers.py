@@ -33,8 +33,7 @@ def kept(plan: Plan) -> int:
     if not plan.load_warps:
         return BASE + sum(stage.registers for stage in plan.stages)
     program = plan.program
-    steps = plan.packing.geometry.block_k // 16
-    fragments = 4 * min(2 * plan.chunk_steps, steps)
+    fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
     return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted

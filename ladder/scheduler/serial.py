@@ -26,7 +26,7 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
+from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
 from ladder.ttile import (
@@ -48,7 +48,7 @@ FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType, GlobalScale, AddBias),
+    *(GroupedType, ComputeType, GlobalScale, TokenScale, AddBias),
 )
 
 #: dataclasses that may be written, by name

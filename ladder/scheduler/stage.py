@@ -344,6 +344,23 @@ class GlobalScale(EpilogueStage):
 
 
 @dataclass(frozen=True)
+class TokenScale(EpilogueStage):
+    """Multiply each row of outputs by the scale of its activations, ``x_scale[m]``."""
+
+    name: ClassVar[str] = "token scale"
+
+    def evaluate(
+        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """NumPy meaning, see :class:`EpilogueStage`."""
+        return y * operands["x_scale"][:, None]
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return "y *= x_scale[m]"
+
+
+@dataclass(frozen=True)
 class AddBias(EpilogueStage):
     """Add ``bias[n]``."""
 

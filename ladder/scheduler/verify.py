@@ -24,9 +24,9 @@ from ladder.scheduler.verify_specialised import (
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile.device import GRID_LIMITS
 
-#: most tokens of a wgmma, and k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
+#: most tokens of a wgmma, and bytes of k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
 WARPGROUP_TOKENS = 256
-WARPGROUP_TILE_K = 64
+WARPGROUP_TILE_BYTES = 128
 
 #: most tokens of a CTA in the skinny family: two n8 operands of one mma
 SKINNY_TOKENS = 16
@@ -37,8 +37,6 @@ SLICE_BARRIERS = 15
 #: slots of a ring with lookahead: one is read, one is looked into, one is filled
 LOOKAHEAD_DEPTH = 3
 
-#: activations of 2 bytes in one 16-byte copy
-VECTOR_ELEMENTS = 8
 
 #: what every plan needs of a device besides its product instruction
 FEATURES = ("cp.async", "ldmatrix")
@@ -135,9 +133,9 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
     """Vector access copies 16 bytes of activations, a tensor map has strides of them: rows and groups start on a piece."""
     if plan.access == "scalar":
         return
-    if plan.op.k % VECTOR_ELEMENTS:
+    if plan.op.k % plan.piece:
         yield Problem(
-            f"{plan.access} access needs K to be a multiple of {VECTOR_ELEMENTS}, not {plan.op.k}",
+            f"{plan.access} access needs K to be a multiple of {plan.piece}, not {plan.op.k}",
             'access="scalar"',
         )
     cut = plan.packing.geometry
@@ -197,9 +195,10 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
         )
     if tiling.tokens > WARPGROUP_TOKENS:
         yield Problem(f"wgmma takes at most {WARPGROUP_TOKENS} tokens, not {tiling.tokens}")
-    if plan.packing.geometry.block_k % WARPGROUP_TILE_K:
+    tile_k = WARPGROUP_TILE_BYTES // plan.value_bytes
+    if plan.packing.geometry.block_k % tile_k:
         yield Problem(
-            f"activations of wgmma lie in tiles of {WARPGROUP_TILE_K} k, a block has"
+            f"activations of wgmma lie in tiles of {tile_k} k, a block has"
             f" {plan.packing.geometry.block_k}"
         )
     if program.classes > 1 or plan.sum_sets:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ladder.scheduler.geometry import STEP_K
-
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
 
-#: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
+#: (most tokens, steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
 CHUNKS = ((128, 4), (192, 2), (256, 1))
 
 #: most tokens of a CTA whose loop takes several blocks in a turn
@@ -17,12 +15,12 @@ FEW_TOKENS = 64
 
 
 def chunk_steps(plan: Plan) -> int:
-    """k16 steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
+    """Steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
 
     The fragments of the chunk before are still being read then, so that a block has two chunks or more.
     """
     steps = next((steps for most, steps in CHUNKS if plan.tiling.tokens <= most), 1)
-    return min(steps, plan.packing.geometry.block_k // STEP_K // 2)
+    return min(steps, plan.block_steps // 2)
 
 
 def turns_together(plan: Plan) -> int:

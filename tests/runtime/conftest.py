@@ -57,9 +57,14 @@ class FakePlan:
 
     @property
     def op(self):
-        half, single = SimpleNamespace(name="float16"), SimpleNamespace(name="float32")
+        half = SimpleNamespace(name="float16", dtype=np.dtype(np.float16))
         return SimpleNamespace(
-            n=self.packing.n, k=self.packing.k, activation=half, out=single, bias=self.bias
+            n=self.packing.n,
+            k=self.packing.k,
+            activation=half,
+            out=SimpleNamespace(name="float32"),
+            bias=self.bias,
+            activation_scale=False,
         )
 
     def to_json(self):

@@ -12,7 +12,7 @@ import pytest
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import MAP_ALIGN, MAP_BYTES, ArgumentLayout, TensorMap
-from ladder.runtime.arguments import Variant, check_call
+from ladder.runtime.arguments import Operands, Variant, check_call
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.tensor_map import encode_tensor_map
 
@@ -140,7 +140,7 @@ def kernel(fakes, driver):
 def checked(kernel, weights, x, out=None):
     made, variant = kernel
     packed = made.pack(weights)
-    return check_call((variant,), packed.key, (x, packed, None, out))
+    return check_call((variant,), packed.key, Operands(x, packed, None, out))
 
 
 def rows(fakes, m, stride, offset=0):

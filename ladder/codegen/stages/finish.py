@@ -13,7 +13,7 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.epilogue import apply_epilogue
+from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.store_fragments import FragmentStore
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
@@ -44,8 +44,11 @@ def cluster_barrier(kernel: Kernel) -> None:
     e.ptx("barrier.cluster.wait.acquire.aligned")
 
 
-def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> None:
-    """Make totals of accumulators in place: by the unit of a weight scaled in registers, else by the single scale."""
+def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> Any:
+    """Totals, float32, of accumulators: by the unit of a weight scaled in registers, else by the single scale.
+
+    They take the place of the accumulators where those are float32.
+    """
     with e.stage("group scale"):
         if kernel.plan.scale == "register":
             unit = e.hold(kernel.arg["unit"][1], "unit_back", "float32")
@@ -57,8 +60,13 @@ def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Me
                 scale = metadata.single("scales", 0, half)
                 alpha = e.f32(float(affine.alpha))
                 factors.append(e.hold(alpha if scale is None else scale * alpha, "f", "float32"))
-        for index in range(multiply.stage.token_tiles * 4):
-            e.store(multiply.acc, index, multiply.acc[index] * factors[index // 2 % 2])
+        count, totals = multiply.stage.token_tiles * 4, multiply.acc
+        if multiply.kind != "float32":
+            totals = e.registers("total", count, "float32")
+        for index in range(count):
+            sum_ = e.as_f32(multiply.kind, multiply.acc[index])
+            e.store(totals, index, sum_ * factors[index // 2 % 2])
+        return totals
 
 
 def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
@@ -104,7 +112,7 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
             value = e.bind(value, "value")
             m = kernel.first_token + (token if plan.split == 1 else kernel.rank * rows + token)
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
-                value = apply_epilogue(kernel, value, channel)
+                value = apply_epilogue(kernel, value, Place(channel, Token(m)))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 

@@ -135,7 +135,7 @@ class GpuMeasurer:
         y = self._buffer(poison)
         with timing.own_stream(self._ordinal) as stream:
             given = timing.OnStream(x, stream)
-            calls = [kernel.bind(given, packed, bias, y) for packed in copies]
+            calls = [kernel.bind(given, packed, bias=bias, out=y) for packed in copies]
             calls[0]()
             timing.wait_for(stream)
             error = relative_error(y.numpy(), inputs.exact)
