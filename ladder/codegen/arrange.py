@@ -115,7 +115,7 @@ def _work_through(
 ) -> None:
     """The tiles of a persistent CTA: whole ones, then its part of one that its cluster shares."""
     plan, multiply = kernel.plan, consume.multiply
-    staging = barriers - _stage(plan, Reduce).beside_bytes
+    staging = barriers - _stage(plan, Reduce).shared_bytes
     pipeline.of_cta()
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
         kernel.enter_turn(turn)

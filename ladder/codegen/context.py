@@ -82,6 +82,7 @@ class Kernel:
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
         first_token: first token of the CTA.
+        row_scales: first byte in the arena of the scales of the CTA's rows, or None where each is read from global memory.
         shared: views of the shared-memory arena by dtype, indexed in elements from the arena's start.
     """
 
@@ -94,6 +95,7 @@ class Kernel:
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
         self.rank: Any = 0
+        self.row_scales: int | None = None
         self.block_n: Any = 0
         self.block_m: Any = 0
         self.thread = self._coordinates(plan.threads)

@@ -30,6 +30,8 @@ STAGED_TOKENS = 16
 
 #: bytes of an output that is staged for wide stores
 OUT_BYTES = 2
+#: bytes of the scale of a row
+SCALE_BYTES = 4
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
@@ -69,14 +71,16 @@ def _reduce(plan: Plan) -> Reduce:
     staged = plan.stores_fragments
     # beside the ring, which the next tile fills already
     beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    scales = tiling.tokens * SCALE_BYTES if staged and plan.op.activation_scale else 0
     if plan.persistent and plan.split == 1:
-        return Reduce(slices=0, tile_bytes=0, beside_bytes=beside)
+        return Reduce(slices=0, tile_bytes=0, beside_bytes=beside, scale_bytes=scales)
     return Reduce(
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
         tile_bytes=outputs * 4,
         staging_bytes=outputs * OUT_BYTES if staged else 0,
         beside_bytes=beside,
+        scale_bytes=scales,
         cluster=plan.split > 1,
     )
 

@@ -285,6 +285,7 @@ class Reduce(Stage):
         tile_bytes: float32 bytes of one slice's part of the outputs that the CTA finishes.
         staging_bytes: bytes of finished outputs on their way to wide stores.
         beside_bytes: the same where the ring's memory is not free, for some tokens at a time.
+        scale_bytes: bytes of the scales of the CTA's rows, behind the staged outputs.
         cluster: whether the slices are CTAs, which send their parts through distributed shared memory.
     """
 
@@ -293,17 +294,18 @@ class Reduce(Stage):
     tile_bytes: int
     staging_bytes: int = 0
     beside_bytes: int = 0
+    scale_bytes: int = 0
     cluster: bool = False
 
     @property
     def reused_bytes(self) -> int:
         """Bytes needed of the memory that the ring leaves free."""
-        return self.slices * self.tile_bytes + self.staging_bytes
+        return self.slices * self.tile_bytes + self.staging_bytes + self.scale_bytes
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory in bytes that the stage holds."""
-        return self.beside_bytes
+        return self.beside_bytes + (self.scale_bytes if self.beside_bytes else 0)
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""

@@ -10,25 +10,52 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.widen import widen
 from ladder.errors import LoweringError
+from ladder.scheduler.assemble import SCALE_BYTES
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
 
 
 class Token:
-    """A row of outputs, and what is read once for all channels of it that a thread has.
+    """A row of outputs.
 
     Attributes:
         index: the row of x and y.
+        place: the same among the rows of the CTA.
     """
 
-    def __init__(self, index: Any) -> None:
-        self.index = index
-        self._held: dict[str, Any] = {}
+    def __init__(self, kernel: Kernel, place: Any) -> None:
+        self.kernel, self.place = kernel, place
+        self.index = kernel.first_token + place
+        self._scale: Any = None
 
-    def held(self, role: str, read: Callable[[], Any]) -> Any:
-        """A float32 of this row, read the first time and kept in a register."""
-        if role not in self._held:
-            self._held[role] = e.hold(read(), role, "float32")
-        return self._held[role]
+    @property
+    def scale(self) -> Any:
+        """The row's scale, read once for all channels of it that a thread has."""
+        if self._scale is None:
+            kernel, base = self.kernel, self.kernel.row_scales
+            if base is None:
+                read = kernel.arg["x_scale"][self.index]
+            else:
+                read = kernel.shared["float32"][base // SCALE_BYTES + self.place]
+            self._scale = e.hold(read, "x_scale", "float32")
+        return self._scale
+
+
+def share_row_scales(kernel: Kernel, base: int) -> None:
+    """Bring the scales of the CTA's rows to byte ``base`` of the arena; a barrier of the warps that multiply comes after.
+
+    Read one by one in the place where they are needed, the compiler spills accumulators for their addresses.
+    """
+    if not kernel.plan.op.activation_scale:
+        return
+    kernel.row_scales = base
+    tokens, threads = kernel.plan.tiling.tokens, kernel.plan.tiling.threads
+    with e.loop(-(-tokens // threads), "scale_turn") as turn:
+        place = turn * threads + kernel.thread
+        with e.when(True if tokens % threads == 0 else place < tokens):
+            # Rows that do not exist are not stored; what the epilogue reads for them has to.
+            row = e.least(kernel.first_token + place, kernel.arg["m"] - 1)
+            at = base // SCALE_BYTES + place
+            e.store(kernel.shared["float32"], at, kernel.arg["x_scale"][row])
 
 
 @dataclass(frozen=True)
@@ -47,9 +74,8 @@ def _global_scale(kernel: Kernel, _stage: EpilogueStage, value: Any, _place: Pla
     return value * kernel.arg["global_scale"][0]
 
 
-def _token_scale(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:
-    token = place.token
-    return value * token.held("x_scale", lambda: kernel.arg["x_scale"][token.index])
+def _token_scale(_kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:
+    return value * place.token.scale
 
 
 def _bias(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:

@@ -13,12 +13,12 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue
+from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue, share_row_scales
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.store_fragments import FragmentStore
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.widen import narrow
-from ladder.scheduler.assemble import STAGED_TOKENS
+from ladder.scheduler.assemble import OUT_BYTES, STAGED_TOKENS
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.tiling import TILE_TOKENS
 
@@ -110,9 +110,10 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
             for k_slice in range(1, slices):
                 value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
             value = e.bind(value, "value")
-            m = kernel.first_token + (token if plan.split == 1 else kernel.rank * rows + token)
+            token_ = Token(kernel, token if plan.split == 1 else kernel.rank * rows + token)
+            m = token_.index
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
-                value = apply_epilogue(kernel, value, Place(channel, Token(m)))
+                value = apply_epilogue(kernel, value, Place(channel, token_))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 
@@ -167,6 +168,9 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
     slices = plan.split * tiling.warps_k if plan.sums_in_shared else 0
     staging = base + slices * tiling.tile_rows * token_tiles * FRAGMENT_BYTES
     store = FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+    if plan.op.activation_scale:
+        share_row_scales(kernel, staging + token_tiles * TILE_TOKENS * tiling.channels * OUT_BYTES)
+        sync_readers(kernel)
     if token_tiles % tiling.warps_k == 0:
         each = token_tiles // tiling.warps_k
         store.stage(partial(_owned, kernel, totals, base), kernel.slice * each, each)
@@ -181,6 +185,11 @@ def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
     """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
     most, token_tiles = STAGED_TOKENS // TILE_TOKENS, kernel.plan.tiling.token_tiles
     with e.stage("store"):
+        if kernel.plan.op.activation_scale:
+            share_row_scales(
+                kernel, staging + STAGED_TOKENS * kernel.plan.tiling.channels * OUT_BYTES
+            )
+            sync_readers(kernel)
         for first in range(0, token_tiles, most):
             tiles = min(most, token_tiles - first)
             store = FragmentStore(kernel, staging, tiles, first * TILE_TOKENS)

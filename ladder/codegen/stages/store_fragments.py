@@ -63,11 +63,9 @@ class FragmentStore:
             e.ptx(_STMATRIX.format(f"x{len(words)}"), address, *stored)
 
     def _token(self, tile: Any, column: int) -> Token:
-        """Row of an output: of the tile's column 2t + ``column``, or the last one that there is, where it is not stored."""
-        kernel = self.kernel
-        place = tile * TILE_TOKENS + kernel.lane % 4 * 2 + column
-        row = kernel.first_token + (self.first_row + place)
-        return Token(e.least(row, kernel.arg["m"] - 1))
+        """Row of an output: of the tile's column 2t + ``column``."""
+        place = tile * TILE_TOKENS + self.kernel.lane % 4 * 2 + column
+        return Token(self.kernel, self.first_row + place)
 
     def _finished(self, value: Any, half: int, token: Token) -> Any:
         plan, kernel = self.kernel.plan, self.kernel
