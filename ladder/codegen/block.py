@@ -90,28 +90,32 @@ class Block:
         rows = self.plan.tiling.row_tiles
         if self.zero is not None and pair.enter is not None:
             self.zero.enter_group(slot, pair.enter)
-        atom = pair.step // self.program.steps
-        if self.scratch is None and atom not in self._decoders:
-            with e.stage("decode"):
-                self._decoders[atom] = [
-                    self.decode.atom(self._atom_start(slot, row_tile, atom))
-                    for row_tile in range(rows)
-                ]
-        decoders = self._decoders.get(atom)
+        for half in pair.halves:
+            self._read_atom(slot, (pair.step + half) // self.program.steps)
         return [
-            partial(self._fragment, decoders, row_tile, pair.step + half)
+            partial(self._fragment, row_tile, pair.step + half, dict(self._decoders))
             for half in pair.halves
             for row_tile in range(rows)
         ]
 
-    def _fragment(self, decoders: Any, row_tile: int, step: int) -> Fragment:
+    def _read_atom(self, slot: Any, atom: int) -> None:
+        """Decoders of an atom, one for each row tile; where weights were decoded to shared memory there are none."""
+        if self.scratch is not None or atom in self._decoders:
+            return
+        with e.stage("decode"):
+            self._decoders[atom] = [
+                self.decode.atom(self._atom_start(slot, row_tile, atom))
+                for row_tile in range(self.plan.tiling.row_tiles)
+            ]
+
+    def _fragment(self, row_tile: int, step: int, decoders: dict[int, list[Any]]) -> Fragment:
         """A fragment of a step, with the zero point taken off where that happens in registers."""
-        atom_step = step % self.program.steps
+        atom, atom_step = divmod(step, self.program.steps)
         with e.stage("decode"):
             if self.scratch is not None:
                 fragment = self.scratch.fragment(row_tile, step)
             else:
-                fragment = decoders[row_tile].fragment(atom_step)
+                fragment = decoders[atom][row_tile].fragment(atom_step)
             if self.zero is None:
                 return fragment
             return self.zero.subtract(fragment, row_tile, self.program.step_class[atom_step])

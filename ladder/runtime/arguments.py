@@ -21,6 +21,8 @@ from ladder.runtime.packed import Packed
 
 #: what the "vector" and "tensor" accesses of a plan ask of x: rows start at multiples of so many bytes
 VECTOR_BYTES = 16
+#: outputs of two bytes that a store of 16 bytes writes; rows of y have to start at multiples of them
+OUT_PIECE = 8
 
 
 class OperatorLike(Protocol):
@@ -174,7 +176,7 @@ def check_call(
     values["x_stride_m"], values["x_stride_k"] = found.stride_m, found.stride_k
     values["y_stride_m"] = y_rows.stride_m
     values["y_pieces"] = int(
-        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % vector_elements(op.out.name) == 0
+        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % OUT_PIECE == 0
     )
     if x_scale is not None or op.activation_scale:
         values["x_scale"] = _check_row_scale(op, x_scale, x_view)

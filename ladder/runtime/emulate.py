@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ladder.codegen.kernel import box_rows
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import Call, Operands, Variant, check_call, vector_elements
+from ladder.runtime.arguments import OUT_PIECE, Call, Operands, Variant, check_call
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.packed import Packed
 
@@ -63,7 +63,7 @@ def _arguments(call: Call, operands: Operands, y: NDArray[Any]) -> dict[str, Any
     values = {
         **call.values,
         "y_stride_m": n,
-        "y_pieces": int(n % vector_elements(y.dtype.name) == 0),
+        "y_pieces": int(n % OUT_PIECE == 0),
     }
     given = {name: array.reshape(-1) for name, array in operands.packed.numpy().items()}
     given |= {"x": _flat(call), "y": y}

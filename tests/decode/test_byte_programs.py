@@ -40,7 +40,7 @@ INTEGERS = tuple(
 
 
 @pytest.mark.parametrize(
-    ("fmt", "dtype"),
+    "fmt, dtype",
     [(INT8, np.int8), (E4M3, ml_dtypes.float8_e4m3fn), (E5M2, ml_dtypes.float8_e5m2)],
 )
 def test_lanes_mean_what_their_dtype_says(fmt, dtype):
@@ -69,7 +69,7 @@ def test_integers_decode_to_int8(name, catalog):
     assert prove(derive(catalog[name], "int8"), catalog[name])
 
 
-@pytest.mark.parametrize(("name", "compute"), COSTS)
+@pytest.mark.parametrize("name, compute", COSTS)
 def test_the_cheap_forms_are_found(name, compute, catalog):
     program = derive(catalog[name], compute)
     ((g, h),) = program.affine
@@ -102,7 +102,7 @@ def test_what_a_byte_does_not_hold_is_refused_with_a_code():
 
 
 @pytest.mark.parametrize(
-    ("name", "compute"),
+    "name, compute",
     [("nf4", "fp8_e4m3fn"), ("fp8_e4m3fn", "int8"), ("signmag4", "int8"), ("int8", "fp8_e4m3fn")],
 )
 def test_others_are_refused(name, compute):
