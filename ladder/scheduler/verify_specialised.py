@@ -58,6 +58,10 @@ def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
         )
     if plan.packing.scale_dtype is None:
         yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
+    elif not plan.packing.has_unit:
+        yield Problem(
+            f"lanes of {program.compute} hold codes, not scaled weights", 'scale="accumulator"'
+        )
     if program.classes > 1:
         yield Problem(
             f"scales in registers take one class of steps, not {program.classes}",
