@@ -16,6 +16,7 @@ from ladder.codegen.consume import Consume
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
+    cluster_barrier,
     finish_accumulators,
     finish_specialised,
     finish_tile,
@@ -95,7 +96,11 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     pipeline.make_barriers()
     pipeline.clear()
     decode.fill_table()
-    e.sync_cta()
+    if plan.multicast > 1:
+        # No CTA may write into another, or arrive there, before that one has set its barriers up; nor after it has left.
+        cluster_barrier(kernel)
+    else:
+        e.sync_cta()
     with e.when(kernel.loads):
         pipeline.fill()
         with e.when(kernel.has_cluster_tile if plan.persistent and plan.split > 1 else True):
@@ -103,11 +108,14 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
         consume = Consume(kernel, pipeline, decode, multiply)
-        if not plan.persistent:
+        if plan.persistent:
+            _work_through(kernel, pipeline, consume, ring_base, barriers)
+        else:
             totals = finish_accumulators(kernel, multiply, consume.emit())
             finish_specialised(kernel, totals, ring_base)
-            return
-        _work_through(kernel, pipeline, consume, ring_base, barriers)
+    if plan.multicast > 1:
+        e.sync_warp()
+        cluster_barrier(kernel)
 
 
 def _work_through(

@@ -63,6 +63,7 @@ class Consume:
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
         cursor, before = self.cursor, self.before
         metadata = Metadata(self.kernel, pipeline.offsets)
+        pipeline.find_peers()
         self.scale = self._scaling(metadata)
         together = self.plan.turns_together
         with e.loop(self._turns(), "turn") as turn:

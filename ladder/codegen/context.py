@@ -77,7 +77,8 @@ class Kernel:
     Attributes:
         plan: the plan that decides everything.
         arg: kernel arguments by role.
-        rank: place of the CTA in its cluster.
+        rank: place of the CTA among those that share its K.
+        peer: place of the CTA among those that bring each other activations.
         lane, slice, warp_n, warp_m: the thread's place: lane of its warp, K slice, warp along channels and tokens.
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
@@ -95,6 +96,7 @@ class Kernel:
         tiling = plan.tiling
         ring_warps = tiling.ring_warps
         self.rank: Any = 0
+        self.peer: Any = 0
         self.row_scales: int | None = None
         self.block_n: Any = 0
         self.block_m: Any = 0
@@ -119,7 +121,10 @@ class Kernel:
         """Split the output tiles of a persistent kernel: whole ones for every CTA in turns, the rest for clusters."""
         plan, ctas = self.plan, self.plan.persistent_ctas
         tokens = plan.tiling.tokens
-        tiles = (self.arg["m"] + (tokens - 1)) // tokens * plan.channel_tiles
+        # CTAs that bring each other activations take tiles of the same tokens together: they count as one.
+        columns, ctas = plan.channel_tiles // plan.multicast, ctas // plan.multicast
+        walker = self.cta // plan.multicast if plan.multicast > 1 else self.cta
+        tiles = (self.arg["m"] + (tokens - 1)) // tokens * columns
         whole: Any = tiles
         self.cluster_tile: Any = None
         self.has_cluster_tile: Any = False
@@ -130,7 +135,7 @@ class Kernel:
             cluster = self.cta // plan.split
             self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
             self.has_cluster_tile = self.cluster_tile < tiles
-        self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
+        self.tiles_of_cta = e.bind((whole - walker + (ctas - 1)) // ctas, "tiles")
 
     def enter_tile(self, tile: Any) -> None:
         """Make an output tile the one that channels and tokens of the CTA belong to; channel tiles follow each other."""
@@ -142,7 +147,14 @@ class Kernel:
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
+        plan = self.plan
+        if plan.multicast == 1:
+            self.enter_tile(e.bind(self.cta + turn * plan.persistent_ctas, "tile"))
+            return
+        walkers = plan.persistent_ctas // plan.multicast
+        # Channel tiles follow each other, and with them the CTAs of a cluster.
+        shared = e.bind(self.cta // plan.multicast + turn * walkers, "shared_tile")
+        self.enter_tile(shared * plan.multicast + self.peer)
 
     @property
     def loads(self) -> Any:
@@ -192,6 +204,8 @@ class Kernel:
             self.cta = T.cta_id([self.plan.persistent_ctas])
             if split > 1:
                 self.rank = T.cta_id_in_cluster([split])
+            if self.plan.multicast > 1:
+                self.peer = T.cta_id_in_cluster([self.plan.multicast])
             thread = T.thread_id([threads])
             self._share_tiles()
             return thread
@@ -207,6 +221,8 @@ class Kernel:
         if split > 1:
             self.rank = T.cta_id_in_cluster([split])
             self.block_n = e.bind(block // split, "block_n")
+        if self.plan.multicast > 1:
+            self.peer = T.cta_id_in_cluster([self.plan.multicast])
         return T.thread_id([threads])
 
     def _declare_arena(self, nbytes: int) -> dict[str, Any]:

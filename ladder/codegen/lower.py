@@ -60,7 +60,9 @@ def _parameters(plan: Plan, device: DeviceFunction) -> tuple[Parameter, ...]:
                 kind=argument.kind,
                 dtype=argument.dtype,
                 role=argument.name,
-                box=(plan.rows_loaded, box_k(plan)) if argument.kind == "tensor map" else (),
+                box=(plan.rows_loaded // plan.multicast, box_k(plan))
+                if argument.kind == "tensor map"
+                else (),
             )
         )
     return tuple(ordered)
@@ -76,5 +78,5 @@ def _launch(plan: Plan) -> Launch:
         block=(plan.threads, 1, 1),
         shared_bytes=max(128, plan.launch_bytes),
         attributes=("pdl",) if plan.launch == "pdl" else (),
-        cluster=(plan.split, 1, 1) if plan.split > 1 else None,
+        cluster=(plan.cluster, 1, 1) if plan.cluster > 1 else None,
     )

@@ -220,7 +220,7 @@ def work(plan: Plan) -> Work:
         + overhead,
         shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
         weight_bytes=weights + metadata,
-        activation_bytes=activations,
+        activation_bytes=activations / plan.multicast,
         # a slot is refilled when its block is used up: half a block late, on average
         in_flight=int(
             ring.rings
@@ -289,7 +289,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
             threads=plan.threads, registers=plan.registers, shared_bytes=plan.launch_bytes
         ),
     )
-    sms = int(device.sms * CLUSTER_SHARE.get(plan.split, min(CLUSTER_SHARE.values())))
+    sms = int(device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
     waves = -(-ctas // (sms * resident))
     of_cta = work(plan)
     share = min(resident, -(-ctas // sms))

@@ -117,6 +117,7 @@ DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
         "scale": _word("scale"),
         "split": COUNT,
         "persistent": TRUTH,
+        "multicast": COUNT,
         "lookahead": TRUTH,
         "access": _word("access"),
         "compute": _word("compute"),
@@ -162,6 +163,7 @@ _SHARED_RING: Mapping[str, object] = MappingProxyType(
         "scale": "accumulator",
         "split": 1,
         "persistent": False,
+        "multicast": 1,
     }
 )
 

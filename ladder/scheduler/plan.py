@@ -67,6 +67,7 @@ class Plan:
         split: CTAs that share the K of one output tile, as a cluster.
         persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last. With
             ``split`` only tiles that are left over share their K, where there are so few that each finds a cluster.
+        multicast: CTAs of a cluster, side by side along the channels, that bring each other a part of their activations.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
@@ -87,14 +88,13 @@ class Plan:
     scale: str = "accumulator"
     split: int = 1
     persistent: bool = False
+    multicast: int = 1
     lookahead: bool = False
     access: str = "vector"
     compute: str = "mma"
     m_range: tuple[int, int | None] = (0, None)
     launch: str = "plain"
     epilogue: tuple[EpilogueStage, ...] = field(default=())
-
-    # -- decoding ---------------------------------------------------------------------------------------------
 
     @property
     def reading(self) -> Packing:
@@ -129,6 +129,11 @@ class Plan:
     def threads(self) -> int:
         """Threads of the CTA."""
         return self.tiling.threads + 32 * self.load_warps
+
+    @property
+    def cluster(self) -> int:
+        """CTAs of a cluster; 1 where there are none."""
+        return self.split * self.multicast
 
     @property
     def persistent_ctas(self) -> int:
@@ -177,7 +182,7 @@ class Plan:
 
     @property
     def in_place(self) -> bool:
-        """Whether the accumulators are the totals: no group's sums are kept apart from the others'."""
+        """Whether the accumulators are the totals."""
         return self.family == "specialised" and not self.flushes_per_block
 
     @property
@@ -240,14 +245,13 @@ class Plan:
 
     @property
     def channel_tiles(self) -> int:
-        """CTAs along the output channels."""
-        return -(-self.packing.row_tiles // self.tiling.tile_rows)
-
-    # -- stages -----------------------------------------------------------------------------------------------
+        """CTAs along the output channels, whole clusters of those that share activations."""
+        tiles = -(-self.packing.row_tiles // self.tiling.tile_rows)
+        return -(-tiles // self.multicast) * self.multicast
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages in the order in which a block of K meets them."""
+        """The stages, in the order in which a block of K meets them."""
         return stages_of(self)
 
     @property
@@ -300,8 +304,6 @@ class Plan:
         verify(plan)
         return plan
 
-    # -- words ------------------------------------------------------------------------------------------------
-
     @property
     def m_text(self) -> str:
         """The M range for people: ``1``, ``0..8``, ``65..``."""
@@ -321,8 +323,6 @@ class Plan:
         from ladder.scheduler.table import table
 
         return table(self)
-
-    # -- what other modules do with a plan ---------------------------------------------------------------------
 
     def check(self) -> tuple[str, ...]:
         """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""

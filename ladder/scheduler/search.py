@@ -58,6 +58,7 @@ FIXABLE = (
     "scale",
     "split",
     "persistent",
+    "multicast",
     "lookahead",
     "access",
     "compute",

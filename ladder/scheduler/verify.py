@@ -16,6 +16,7 @@ from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.problem import Problem, Rule
 from ladder.scheduler.registers import given
 from ladder.scheduler.verify_specialised import (
+    multicast_is_whole,
     persistent_is_kept,
     scales_are_applied_once,
     specialised_is_kept,
@@ -71,6 +72,10 @@ def decisions_are_known(plan: Plan) -> Iterator[Problem]:
         yield Problem(f"a ring of {plan.depth} slots cannot load ahead", "depth >= 2")
     if type(plan.split) is not int or plan.split < 1:
         yield Problem(f"K is shared by at least one CTA, not {plan.split}", "split >= 1")
+    if type(plan.multicast) is not int or plan.multicast < 1:
+        yield Problem(
+            f"activations are for at least one CTA, not {plan.multicast}", "multicast >= 1"
+        )
 
 
 def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
@@ -96,7 +101,7 @@ def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
         yield Problem(f"{device.name} has no instruction {name}", INSTEAD[plan.compute])
     wanted = [*FEATURES, *(["pdl"] if plan.launch == "pdl" else [])]
     wanted += ["tma"] if plan.access == "tensor" else []
-    wanted += ["cluster"] if plan.split > 1 else []
+    wanted += ["cluster"] if plan.cluster > 1 else []
     wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.program.ops if op.kind == "cvt"})
     for feature in wanted:
         if not device.has(feature):
@@ -293,6 +298,7 @@ RULES: tuple[Rule, ...] = (
     scales_are_applied_once,
     split_is_even,
     persistent_is_kept,
+    multicast_is_whole,
     warpgroups_are_whole,
     m_range_is_covered,
     rows_fit_the_grid,

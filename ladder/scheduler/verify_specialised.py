@@ -104,3 +104,29 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
         )
     if plan.tiling.warps_k > 1:
         yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
+
+
+def multicast_is_whole(plan: Plan) -> Iterator[Problem]:
+    """CTAs that share activations each bring as many whole tiles of 8 tokens, which all of M's range fills."""
+    if plan.multicast == 1:
+        return
+    if plan.family != "specialised" or plan.split > 1:
+        yield Problem(
+            "activations are shared by CTAs of the specialised family that have all of K",
+            "multicast=1, or split=1",
+        )
+    if plan.multicast > PERSISTENT_CTAS:
+        yield Problem(
+            f"clusters of {plan.multicast} do not fill a device", f"multicast <= {PERSISTENT_CTAS}"
+        )
+    if plan.tiling.token_tiles % plan.multicast:
+        yield Problem(
+            f"{plan.tiling.token_tiles} token tiles cannot be brought by {plan.multicast} CTAs alike",
+            "a multicast that divides the token tiles",
+        )
+    part = plan.tiling.tokens // plan.multicast
+    if plan.m_range[0] < part:
+        yield Problem(
+            f"each of {plan.multicast} CTAs brings {part} tokens, there may be {plan.m_range[0]}",
+            "multicast=1 for few tokens",
+        )

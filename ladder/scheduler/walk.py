@@ -39,7 +39,7 @@ def turns_together(plan: Plan) -> int:
 
 def persistent_ctas(plan: Plan) -> int:
     """CTAs of a persistent kernel: one for every SM, in whole clusters."""
-    return plan.device.sms // plan.split * plan.split
+    return plan.device.sms // plan.cluster * plan.cluster
 
 
 def shared_tiles(plan: Plan, tiles: int) -> int:

@@ -37,8 +37,8 @@ def reduce_and_store(kernel: Kernel, totals: Any, base: int) -> None:
 
 
 def cluster_barrier(kernel: Kernel) -> None:
-    """A barrier of all threads of the cluster, where K is shared by several CTAs (PTX ISA, barrier.cluster)."""
-    if kernel.plan.split == 1:
+    """A barrier of all threads of the cluster, where there is one (PTX ISA, barrier.cluster)."""
+    if kernel.plan.cluster == 1:
         return
     e.ptx("barrier.cluster.arrive.release.aligned")
     e.ptx("barrier.cluster.wait.acquire.aligned")
@@ -228,7 +228,8 @@ def sync_readers(kernel: Kernel) -> None:
 
 def leave(kernel: Kernel) -> None:
     """What warps that only load take part in at the end: the barriers of the cluster."""
-    if kernel.plan.split > 1:
-        e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
+    if kernel.plan.split == 1:
+        return
+    e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
     for _ in range(2):
         cluster_barrier(kernel)

@@ -24,6 +24,7 @@ from ladder.scheduler.tiling import TILE_TOKENS
 
 _BULK = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
 _TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+_MULTICAST = f"{_TENSOR}.multicast::cluster"
 
 INT32_MAX = 2**31 - 1
 
@@ -83,7 +84,8 @@ class PipelineEmitter:
         self.plan = kernel.plan
         self.offsets = ring.offsets
         self.units = ring.slot_bytes // ARENA_ALIGN
-        self.readers = self.plan.tiling.ring_warps
+        #: warps that free a slot: those of all CTAs that activations are brought to, too
+        self.readers = self.plan.tiling.ring_warps * self.plan.multicast
         self.whole: tuple[Any, Any] = (0, self.plan.packing.geometry.blocks)
         self.part = self._share_of_blocks()
         self.first_block: Any
@@ -92,6 +94,7 @@ class PipelineEmitter:
         self.box_k = box_k(self.plan)
         self.boxes = self.plan.packing.geometry.block_k // self.box_k
         self.rows = self._box_rows()
+        self._peers: Any = None
 
     def of_cluster(self) -> None:
         """From here on the CTA has its part of a tile that its cluster shares."""
@@ -118,6 +121,8 @@ class PipelineEmitter:
         Rows outside of x are slow to fill, not free (on an H200, 33 tokens in boxes of 64: 21.7 us instead of 17.6).
         """
         most = self.plan.rows_loaded
+        if self.plan.multicast > 1:
+            return most  # the plan checker admits multicast only where there are as many
         least, limit = self.plan.m_range
         if (limit is not None and -(-limit // TILE_TOKENS) == -(-least // TILE_TOKENS)) or (
             least > most - TILE_TOKENS
@@ -178,6 +183,21 @@ class PipelineEmitter:
         view = self.kernel.shared["uint64"]
         T.evaluate(T.cuda.mbarrier_wait(view.ptr_to([barrier // 8]), parity))
 
+    def _reached(self) -> Any:
+        """Where this lane's arrivals go: to the barriers of its own CTA, or each lane to those of another of the cluster."""
+        own = self.kernel.shared_address(self.barriers)
+        if self.plan.multicast == 1:
+            return own
+        if self._peers is None:
+            self._peers = e.registers("peer_barriers", 1, "uint32")
+            target = e.cast("uint32", self.kernel.lane % self.plan.multicast)
+            e.ptx("mapa.shared::cluster.u32", self._peers[0], own, target)
+        return self._peers[0]
+
+    def find_peers(self) -> None:
+        """Work out once where arrivals go; before the loop, of every warp that reads."""
+        self._reached()
+
     def release(self, slot: Any, condition: Any) -> None:
         """One arrival for this warp, where a condition holds: it has read all that it needs of a slot.
 
@@ -185,11 +205,17 @@ class PipelineEmitter:
         """
         with e.stage("release"):
             e.sync_warp()
-            address = self.kernel.shared_address(self._barrier(slot, empty=True))
-            first_lane = self.kernel.lane == 0
+            plan, lane = self.plan, self.kernel.lane
+            arrives = lane == 0 if plan.multicast == 1 else lane < plan.multicast
             if condition is not True:
-                first_lane = e.both(first_lane, condition)
-            e.ptx_where(first_lane, "mbarrier.arrive.shared.b64", address)
+                arrives = e.both(arrives, condition)
+            if plan.multicast == 1:
+                address = self.kernel.shared_address(self._barrier(slot, empty=True))
+                e.ptx_where(arrives, "mbarrier.arrive.shared.b64", address)
+                return
+            # Without a scope: with that of the cluster each arrival would wait for all writes to memory.
+            behind = e.cast("uint32", self._barrier(slot, empty=True) - self.barriers)
+            e.ptx_where(arrives, "mbarrier.arrive.shared::cluster.b64", self._reached() + behind)
 
     # -- the load warp -------------------------------------------------------------------------------------------
 
@@ -288,7 +314,7 @@ class PipelineEmitter:
         size = nbytes // count
         for index in range(count):
             band = kernel.block_n * count + index
-            if bands % count:
+            if self.plan.channel_tiles * count != bands:
                 # Beyond the last band the last one is read again; its products are never stored.
                 band = e.least(band, bands - 1)
             source = kernel.arg[name].ptr_to([e.i64(band) * e.i64(stride) + e.i64(first)])
@@ -297,13 +323,22 @@ class PipelineEmitter:
 
     def _activations(self, turn: Any, slot: Any, place: Any) -> None:
         """Start the copies of a block's activations."""
-        kernel, cut = self.kernel, self.plan.packing.geometry
+        kernel, plan = self.kernel, self.plan
         barrier = kernel.shared_address(self._barrier(slot, empty=False))
-        box_bytes = self.plan.rows_loaded * BOX_BYTES
+        box_bytes = plan.rows_loaded * BOX_BYTES
+        # The part of the rows that this CTA brings, to itself and to the others of its cluster.
+        part: Any = 0
+        if plan.multicast > 1:
+            part = kernel.peer * (plan.rows_loaded // plan.multicast)
         for box in range(self.boxes):
-            k = (self.first_block + turn) * cut.block_k + box * self.box_k
-            target = kernel.shared_address(
-                self.base + place + (self.offsets["x"] + box * box_bytes)
-            )
+            k = (self.first_block + turn) * plan.packing.geometry.block_k + box * self.box_k
+            first = self.base + place + (self.offsets["x"] + box * box_bytes)
             tensor_map = T.address_of(kernel.arg["x_map"])
-            e.ptx(_TENSOR, target, tensor_map, k, kernel.first_token, barrier)
+            if plan.multicast == 1:
+                target = kernel.shared_address(first)
+                e.ptx(_TENSOR, target, tensor_map, k, kernel.first_token, barrier)
+                continue
+            target = kernel.shared_address(first + part * BOX_BYTES)
+            everyone = e.u16((1 << plan.multicast) - 1)
+            where = (k, kernel.first_token + part)
+            e.ptx(_MULTICAST, target, tensor_map, *where, barrier, everyone)

@@ -71,7 +71,7 @@ class FragmentStore:
         plan, kernel = self.kernel.plan, self.kernel
         row = kernel.warp_n * TILE_ROWS + kernel.lane // 4 + 8 * half
         channel = kernel.block_n * plan.tiling.channels + row
-        if plan.op.n % plan.tiling.channels:
+        if plan.channel_tiles * plan.tiling.channels != plan.op.n:
             # Channels that do not exist are not stored; what the epilogue reads for them has to exist.
             channel = e.least(channel, plan.op.n - 1)
         return e.hold(apply_epilogue(kernel, value, Place(channel, token)), "finished", "float32")
