@@ -212,7 +212,7 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     """The plan with a CTA for each tile, and with one that works through several where there are more than SMs."""
     if "persistent" in fixed:
         return [replace(plan, persistent=fixed["persistent"])]
-    if plan.split < 1 or plan.tiling.tokens < 1 or plan.tiling.tile_rows < 1:
+    if min(plan.cluster, plan.tiling.tokens, plan.tiling.tile_rows) < 1:
         return [plan]  # a split or tiling by hand that makes no plan: the checker says why
     m = plan.op.m or plan.m_range[1] or plan.m_range[0]
     tiles = plan.channel_tiles * -(-m // plan.tiling.tokens)

@@ -17,6 +17,7 @@ from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
 from ladder.scheduler import Plan, Tiling, choose_packing
 from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.tiling import TILE_TOKENS
 from tests.codegen.conftest import Emulated
 
 H200 = ladder.devices["h200"]
@@ -111,6 +112,53 @@ def test_the_specialised_family_splits_and_persists(
     more: dict[str, Any],
 ) -> None:
     check(emulated, specialised(operator(activation, name, 136, 1040), tiling, **more), 65)
+
+
+@pytest.mark.parametrize(
+    "activation, name, tiling, more",
+    [
+        ("int8", "int4", (1, 8, 32), {}),
+        ("int8", "int8", (1, 8, 16), {"persistent": True}),
+        ("fp8_e4m3fn", "fp4_e2m1", (1, 4, 4), {"launch": "pdl"}),
+        ("int8", "int4", (2, 4, 4), {"depth": 4, "out": "float32"}),
+        ("float16", "int4", (1, 8, 8), {"persistent": True, "scale": "register"}),
+    ],
+)
+@pytest.mark.parametrize("n", [136, 392])
+def test_activations_are_shared_by_pairs_of_ctas(
+    emulated: Emulated, activation: str, name: str, tiling: Any, more: dict[str, Any], n: int
+) -> None:
+    """One, two and four channel tiles of 128: of a pair that has no channels of its own nothing is stored."""
+    decisions = {**more, "multicast": 2, "m_range": (tiling[2] * TILE_TOKENS, None)}
+    op = operator(activation, name, n, 528, out=decisions.pop("out", "float16"), bias=True)
+    m = 5 * tiling[2] * TILE_TOKENS // 4
+    plan = specialised(op, tiling, **decisions)
+    assert (plan.cluster, plan.channel_tiles % 2) == (2, 0)
+    check(emulated, plan, m)
+
+
+def test_what_pairs_of_ctas_cannot_share_is_refused() -> None:
+    op = operator("int8", "int4", 136, 528)
+    for more, words in (
+        ({"split": 2}, "that have all of K"),
+        ({"multicast": 4}, "do not fill a device"),
+        ({"m_range": (15, None)}, "brings 16 tokens, there may be 15"),
+    ):
+        decisions = {"multicast": 2, "m_range": (64, None), **more}
+        with pytest.raises(LadderError, match=words):
+            specialised(op, (1, 4, 4), **decisions)
+    with pytest.raises(LadderError, match="1 token tiles cannot be brought by 2 CTAs"):
+        specialised(op, (1, 4, 1), multicast=2, m_range=(64, None))
+
+
+def test_the_search_shares_activations_of_8_bits_and_many_tokens() -> None:
+    def chosen(activation: str, name: str, m: int) -> int:
+        op = replace(operator(activation, name, 8192, 8192), m=m)
+        plan: Any = ladder.schedule(op, "h200")
+        return int(plan.multicast)
+
+    assert chosen("int8", "int4", 4096) == chosen("fp8_e4m3fn", "fp4_e2m1", 1024) == 2
+    assert chosen("int8", "int4", 64) == chosen("float16", "int4", 4096) == 1
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])

@@ -8,6 +8,7 @@ shared memory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -45,10 +46,7 @@ def cluster_barrier(kernel: Kernel) -> None:
 
 
 def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> Any:
-    """Totals, float32, of accumulators: by the unit of a weight scaled in registers, else by the single scale.
-
-    They take the place of the accumulators where those are float32.
-    """
+    """Totals of accumulators, read as ``totals[i]`` in float32: by the unit of scaled weights, else by the single scale."""
     with e.stage("group scale"):
         if kernel.plan.scale == "register":
             unit = e.hold(kernel.arg["unit"][1], "unit_back", "float32")
@@ -60,13 +58,23 @@ def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Me
                 scale = metadata.single("scales", 0, half)
                 alpha = e.f32(float(affine.alpha))
                 factors.append(e.hold(alpha if scale is None else scale * alpha, "f", "float32"))
-        count, totals = multiply.stage.token_tiles * 4, multiply.acc
         if multiply.kind != "float32":
-            totals = e.registers("total", count, "float32")
-        for index in range(count):
-            sum_ = e.as_f32(multiply.kind, multiply.acc[index])
-            e.store(totals, index, sum_ * factors[index // 2 % 2])
-        return totals
+            return _Converted(multiply, factors)
+        for index in range(multiply.stage.token_tiles * 4):
+            e.store(multiply.acc, index, multiply.acc[index] * factors[index // 2 % 2])
+        return multiply.acc
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """Totals of integer accumulators, converted where they are read: all at once they would need registers beside them."""
+
+    multiply: WarpgroupEmitter
+    factors: list[Any]
+
+    def __getitem__(self, index: int) -> Any:
+        value = e.as_f32(self.multiply.kind, self.multiply.acc[index])
+        return value * self.factors[index // 2 % 2]
 
 
 def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
@@ -84,13 +92,23 @@ def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
             first = (row_tile * tiling.token_tiles + tile) * 4
             target = base // 4 + (place * 32 + kernel.lane) * 4
             if plan.split == 1:
-                e.store_vector(kernel.shared["float32"], target, totals, first, 4)
+                e.store_vector(kernel.shared["float32"], target, *_four(totals, first), 4)
                 continue
             there = e.hold(e.u32(0), "there", "uint32")
             here = kernel.shared_address(target * 4)
             e.ptx("mapa.shared::cluster.u32", there, here, e.u32(owner))
             parts = [totals[first + i] for i in range(4)]
             e.ptx("st.shared::cluster.v4.f32", there, *parts)
+
+
+def _four(totals: Any, first: int) -> tuple[Any, int]:
+    """Registers that hold four totals, and the first of them."""
+    if not isinstance(totals, _Converted):
+        return totals, first
+    held = e.registers("totals", 4, "float32")
+    for index in range(4):
+        e.store(held, index, totals[first + index])
+    return held, 0
 
 
 def finish_outputs(kernel: Kernel, base: int) -> None:
