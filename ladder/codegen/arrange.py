@@ -17,7 +17,6 @@ from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
     cluster_barrier,
-    finish_accumulators,
     finish_specialised,
     finish_tile,
     leave,
@@ -107,12 +106,11 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
             leave(kernel)
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
-        consume = Consume(kernel, pipeline, decode, multiply)
+        consume = Consume(kernel, pipeline, decode, multiply, _stage(plan, GroupScale))
         if plan.persistent:
             _work_through(kernel, pipeline, consume, ring_base, barriers)
         else:
-            totals = finish_accumulators(kernel, multiply, consume.emit())
-            finish_specialised(kernel, totals, ring_base)
+            finish_specialised(kernel, consume.emit(), ring_base)
     if plan.multicast > 1:
         e.sync_warp()
         cluster_barrier(kernel)
@@ -128,15 +126,13 @@ def _work_through(
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
         kernel.enter_turn(turn)
         multiply.reset()
-        totals = finish_accumulators(kernel, multiply, consume.emit())
-        finish_tile(kernel, totals, staging)
+        finish_tile(kernel, consume.emit(), staging)
     if plan.split > 1:
         with e.when(kernel.has_cluster_tile):
             pipeline.of_cluster()
             kernel.enter_tile(kernel.cluster_tile)
             multiply.reset()
-            totals = finish_accumulators(kernel, multiply, consume.emit())
-            finish_specialised(kernel, totals, ring_base)
+            finish_specialised(kernel, consume.emit(), ring_base)
 
 
 Arrangement = Callable[[Plan, Kernel], None]

@@ -17,12 +17,15 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.decode import AtomDecoder, DecodeEmitter
+from ladder.codegen.stages.finish import finish_accumulators
+from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
 from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.registers import atoms_at_once
+from ladder.scheduler.stage import GroupScale
 
 
 class Consume:
@@ -34,6 +37,7 @@ class Consume:
         pipeline: PipelineEmitter,
         decode: DecodeEmitter,
         multiply: WarpgroupEmitter,
+        group_scale: GroupScale,
     ) -> None:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
         self.multiply = multiply
@@ -42,6 +46,12 @@ class Consume:
         cut = self.plan.packing.geometry
         self.steps = self.plan.block_steps
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
+        #: steps between two flushes of the accumulators; 0 where they are the totals
+        self.per_flush = (
+            self.steps // self.plan.flushes_per_block if self.plan.flushes_per_block else 0
+        )
+        self.group_scale = group_scale
+        self.flushed: GroupScaleEmitter | None = None
         self.tiles = multiply.tile_groups()[0]
         together = self.plan.turns_together
         self.cursor = Cursor(
@@ -58,13 +68,19 @@ class Consume:
             return ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
         return None
 
-    def emit(self) -> Metadata:
-        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free; returns the tile's metadata."""
+    def emit(self) -> Any:
+        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free.
+
+        Returns the totals of the tile, read as ``totals[i]`` in float32.
+        """
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
         cursor, before = self.cursor, self.before
         metadata = Metadata(self.kernel, pipeline.offsets)
         pipeline.find_peers()
         self.scale = self._scaling(metadata)
+        self.flushed = None
+        if self.per_flush:
+            self.flushed = GroupScaleEmitter(self.kernel, self.group_scale, self.multiply, metadata)
         together = self.plan.turns_together
         with e.loop(self._turns(), "turn") as turn:
             first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
@@ -85,7 +101,9 @@ class Consume:
         self.multiply.settle(0)
         if self.plan.persistent:
             pipeline.release(before[0], True)
-        return metadata
+        if self.flushed is not None:
+            return self.flushed.total
+        return finish_accumulators(self.kernel, self.multiply, metadata)
 
     def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
         """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
@@ -101,6 +119,15 @@ class Consume:
             self._products(activations, first, fragments)
             if first == 0:
                 self.pipeline.release(*finished)
+            self._flush(slot, chunk[-1] + 1)
+
+    def _flush(self, slot: Any, end: int) -> None:
+        """Where a group of the block ends before step ``end``: scale its sums and add them to the totals."""
+        if self.flushed is None or end % self.per_flush:
+            return
+        terms = self.flushed.open(slot, end // self.per_flush - 1)
+        self.multiply.settle(0)
+        self.flushed.flush(terms, self.tiles)
 
     def _atoms_ahead(self) -> int:
         """Atoms whose words are read before the chunk that they belong to."""

@@ -263,9 +263,12 @@ def _rounding(plan: Plan) -> str:
 
 
 def _where_scaled(like: Plan) -> dict[str, str]:
-    """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K."""
+    """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K.
+
+    Lanes that hold no scaled weights leave scales to the sums of each group.
+    """
     exact = not like.has_zeros or register_shifts(like.packing) is not None
-    if like.packing.scale_dtype is not None and (like.has_groups or not exact):
+    if like.packing.has_unit and (like.has_groups or not exact):
         return {"scale": "register", "zero": "sums"}
     return {"scale": "accumulator", "zero": "register" if like.has_zeros else "sums"}
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ladder.scheduler.walk import sums_of_tokens
+
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
     from ladder.ttile import Device
@@ -36,7 +38,7 @@ def kept(plan: Plan) -> int:
     fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
-    return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted
+    return READER_BASE + sums_of_tokens(plan) // 2 + fragments + words + shifted
 
 
 def most(plan: Plan) -> int:
@@ -48,7 +50,7 @@ def most(plan: Plan) -> int:
 
 def atoms_at_once(plan: Plan) -> int:
     """Atoms of a block whose words a warp of the specialised family holds at once."""
-    if plan.tiling.tokens <= ALL_WORDS_TOKENS:
+    if sums_of_tokens(plan) <= ALL_WORDS_TOKENS:
         return plan.atoms_per_block
     return min(2, plan.atoms_per_block)
 

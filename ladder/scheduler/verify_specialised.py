@@ -40,11 +40,8 @@ def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
             f"{plan.tiling.warps_k} K slices take turns at {plan.depth} slots and {share} blocks",
             "fewer K slices, or more slots than K slices",
         )
-    if plan.flushes_per_block:
-        yield Problem(
-            f"the specialised family keeps one sum of all K, scales of {plan.op.weight} change along it",
-            'scale="register"',
-        )
+    if plan.sum_sets:
+        yield Problem("the specialised family keeps no activation sums", 'zero="register"')
 
 
 def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
