@@ -78,6 +78,16 @@ class Packing:
         program = self.program
         return KGeometry.of(self.k, self.weight.group[1], program.atom_k, program.step_k)
 
+    @cached_property
+    def step_k(self) -> int:
+        """Columns of one step of the product instruction."""
+        return self.program.step_k
+
+    @cached_property
+    def block_steps(self) -> int:
+        """Steps of the product instruction in one block of K."""
+        return self.geometry.block_k // self.step_k
+
     @property
     def row_tiles(self) -> int:
         """Tiles of 16 rows that hold some of the weight."""

@@ -157,7 +157,7 @@ class Plan:
     @property
     def block_steps(self) -> int:
         """Steps of the product instruction in one block of K."""
-        return self.packing.geometry.block_k // self.program.step_k
+        return self.packing.block_steps
 
     @property
     def chunk_steps(self) -> int:
@@ -233,7 +233,7 @@ class Plan:
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        kind, k = self.op.activation.name, self.program.step_k
+        kind, k = self.op.activation.name, self.packing.step_k
         if self.compute == "wgmma":
             return f"wgmma.m64n{self.tiling.tokens}k{k}.{kind}.rs"
         return f"mma.m16n8k{k}.{kind}"
