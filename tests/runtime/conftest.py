@@ -50,6 +50,7 @@ class FakePlan:
     bias: bool = False
     packing: FakePacking = field(default_factory=FakePacking)
     arch: str = "sm_90a"
+    activation_scale: bool = False
 
     @property
     def device(self):
@@ -64,7 +65,7 @@ class FakePlan:
             activation=half,
             out=SimpleNamespace(name="float32"),
             bias=self.bias,
-            activation_scale=False,
+            activation_scale=self.activation_scale,
         )
 
     def to_json(self):
