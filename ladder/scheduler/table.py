@@ -25,6 +25,7 @@ def head(plan: Plan) -> list[str]:
     in_register = plan.scale == "register"
     walkers = ", one an SM works through the tiles" if plan.persistent else ""
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
+    brought = f", brought by {plan.multicast} CTAs to each other" if plan.multicast > 1 else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
     return [
         str(plan.op),
@@ -51,7 +52,7 @@ def head(plan: Plan) -> list[str]:
             ["  walk     the next block's first fragments beside the last products"]
             * plan.lookahead
         ),
-        f"  access   {plan.access} activations, {launch} launch",
+        f"  access   {plan.access} activations{brought}, {launch} launch",
     ]
 
 

@@ -28,6 +28,14 @@ PLANS = {
         "activation": "bfloat16",
         "bias": True,
     },
+    "int4_channel_int8_m4096": {
+        "m": 4096,
+        "n": 8192,
+        "k": 8192,
+        "weight": INT4.grouped("channel"),
+        "activation": "int8",
+        "activation_scale": True,
+    },
     "mxfp4_m64": {"m": 64, "n": 4096, "k": 1664, "weight": "mxfp4", "out": "bfloat16"},
 }
 
@@ -82,6 +90,7 @@ def test_every_decision_shows():
         {"scale": "register"},
         {"split": 2},
         {"persistent": True},
+        {"multicast": 2},
     )
     assert {name for change in changes for name in change} == DECISIONS
     for change in changes:
