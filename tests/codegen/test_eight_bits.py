@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ladder
+from ladder.emulator import translate
+from ladder.emulator.matrix import Problem
 from ladder.errors import LadderError, ScheduleError
 from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
@@ -135,6 +137,18 @@ def test_activations_are_shared_by_pairs_of_ctas(
     plan = specialised(op, tiling, **decisions)
     assert (plan.cluster, plan.channel_tiles % 2) == (2, 0)
     check(emulated, plan, m)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_pairs_of_ctas_agree_on_every_schedule(persistent: bool) -> None:
+    """Three revolutions of the ring, whose slots two CTAs fill and free together: no order of theirs is a race."""
+    op = operator("int8", "int8", 136, 1536)
+    plan = specialised(op, (1, 4, 4), multicast=2, m_range=(32, None), persistent=persistent)
+    problem = Problem.planned(plan, 40)
+    kernel = translate(problem.lowered.listing)
+    for schedule, seed in (("eager", 0), ("lazy", 0), ("random", 0), ("random", 1)):
+        y, _ = problem.run(kernel, schedule, seed)
+        assert relative(y, problem.exact) <= PROMISED
 
 
 def test_what_pairs_of_ctas_cannot_share_is_refused() -> None:
