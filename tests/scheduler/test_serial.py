@@ -236,3 +236,17 @@ def test_a_plan_that_was_made_illegal_by_hand_is_refused():
     depth = a_plan().depth
     with pytest.raises(PlanError, match="cannot load ahead"):
         Plan.from_json(text.replace(f'"depth":{depth}', '"depth":1'))
+
+
+def test_fields_that_came_later_leave_texts_of_before_as_they_were():
+    """Digests of operators and plans name tuned entries and kernels: a new field with its old meaning changes none."""
+    plain = matmul(64, 256, 512, activation="int8", weight="int4")
+    plan = schedule(plain)
+    text = plan.to_json()
+    assert "activation_scale" not in text
+    assert "multicast" not in text
+    scaled = replace(plain, activation_scale=True)
+    other = schedule(scaled).with_(family="ring", compute="mma")
+    assert '"activation_scale":true' in other.to_json()
+    for one in (plan, other):
+        assert Plan.from_json(one.to_json()) == one
