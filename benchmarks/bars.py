@@ -264,12 +264,29 @@ def _sweep() -> Iterator[Bar]:
     )
 
 
+# -- dense ------------------------------------------------------------------------------------------------------
+
+
+def _dense() -> Iterator[Bar]:
+    for name, peer in (("float16", CUBLAS), ("bfloat16", against("cublas_bf16"))):
+        large = Pick((name,), PREFILL_SHAPES, (1024, 4096), name)
+        yield Bar("dense", f"{name} M >= 1024: every point, x cuBLAS {name}", large, peer, 0.97)
+
+
+# -- quantised activations (benchmarks.quantize, whose rows are no products) --------------------------------------
+
+#: from so many rows on, the quantisation of activations takes no longer than this part of a plain read of as many bytes says
+QUANTIZE_TOKENS = (256, 1024, 4096)
+QUANTIZE_PART = 0.75
+
+
 #: suite -> its bars
 BARS: Mapping[str, tuple[Bar, ...]] = MappingProxyType(
     {
         "base": tuple(_base()),
         "decode": (*_times(), *_peers(), *_formats(), *_variants()),
         "prefill": tuple(_prefill()),
+        "dense": tuple(_dense()),
         "prefill8": tuple(_prefill8()),
         "sweep": tuple(_sweep()),
     }

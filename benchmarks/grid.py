@@ -110,6 +110,10 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             ),
             Block(PREFILL_FORMATS, (SQUARE,), (256, 1024, 4096)),
         ),
+        "dense": tuple(
+            Block((name,), (SQUARE, TALL, WIDE, *MIDDLE), (1, 16, 64, 256, 1024, 4096), (name,))
+            for name in ACTIVATIONS
+        ),
         "prefill8": tuple(
             Block(
                 weights=weights,
@@ -139,6 +143,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "k": ("8192",),
             "m": ("256", "4096"),
         },
+        "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
         "prefill8": {"n": ("8192",), "m": ("16", "4096")},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }

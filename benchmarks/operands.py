@@ -13,6 +13,7 @@ import torch
 from benchmarks.grid import EIGHT_BITS
 from ladder.graph.draw import INT8_DEVIATION
 from ladder.runtime.packed import Packed
+from ladder.ttype import Dense
 
 if TYPE_CHECKING:
     from ladder.runtime.kernel import Kernel
@@ -80,21 +81,27 @@ class Weight:
 
     Attributes:
         type: the weight type.
-        codes: uint8 ``[n, k]``.
-        scales: ``[n, k / group]``, numbers or raw bits.
+        codes: uint8 ``[n, k]``; int16 of a dense type.
+        scales: ``[n, k / group]``, numbers or raw bits; None for a type without.
         zeros: uint8 codes like scales, or None.
     """
 
     type: GroupedType
     codes: Tensor
-    scales: Tensor
+    scales: Tensor | None
     zeros: Tensor | None
 
     @classmethod
     def random(
         cls, wt: GroupedType, n: int, k: int, undefined: tuple[int, ...], device: str
     ) -> Weight:
-        """Codes that all occur equally often, except those that are no finite number or that decoding cannot carry."""
+        """Codes that all occur equally often, except those that are no finite number or that decoding cannot carry.
+
+        Weights of a dense type are normal numbers whose outputs are of the size of the activations.
+        """
+        if isinstance(wt.element, Dense):
+            numbers = torch.randn((n, k), device=device) / math.sqrt(k)
+            return cls(wt, numbers.to(getattr(torch, wt.name)).view(torch.int16), None, None)
         assert wt.scale is not None
         assert wt.zero in (None, "integer")
         assert wt.group[0] == 1
@@ -110,6 +117,8 @@ class Weight:
 
     def values(self) -> Tensor:
         """The weights, float64 ``[n, k]``: ``w = s * (v[q] - v[z])``."""
+        if self.scales is None:
+            return self.codes.view(getattr(torch, self.type.name)).double()
         assert self.type.scale is not None
         n, k = self.codes.shape
         table = torch.tensor(
@@ -130,7 +139,7 @@ class Weight:
 
     def packed(self, kernel: Kernel) -> Packed:
         """Packed for a kernel, where the codes lie."""
-        metadata: dict[str, Any] = {"scales": self.scales}
+        metadata: dict[str, Any] = {} if self.scales is None else {"scales": self.scales}
         if self.zeros is not None:
             metadata["zeros"] = self.zeros
         if self.type.second is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import ladder
+from ladder.ttype import weight_type
 
 if TYPE_CHECKING:
     from ladder.ttype import GroupedType, TType
@@ -34,6 +35,11 @@ def _grouped(element: str, group: int = GROUP, zero: str | None = None) -> Group
 
 def _codebook(bits: int) -> GroupedType:
     wt: GroupedType = random_codebook(bits).grouped(GROUP, scale="float16")
+    return wt
+
+
+def _dense(name: str) -> GroupedType:
+    wt: GroupedType = weight_type(name)
     return wt
 
 
@@ -69,6 +75,7 @@ WEIGHTS: dict[str, Callable[[], GroupedType]] = {
         name: partial(_grouped, name)
         for name in ("uint2", "uint1", "int5", "int6", "fp4_e2m1", "fp6_e3m2", "fp8_e5m2")
     },
+    **{name: partial(_dense, name) for name in ("float16", "bfloat16")},
     **{
         f"{name}_channel": partial(_by_channel, name)
         for name in ("int4", "int8", "fp4_e2m1", "fp8_e4m3fn")

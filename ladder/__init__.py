@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ladder.errors import LadderError
-    from ladder.graph import MatMul, matmul
+    from ladder.graph import MatMul, QuantizeActivations, matmul, quantize_activations
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
     from ladder.runtime.packed import Packed
+    from ladder.runtime.quantize_kernel import QuantizeKernel
     from ladder.runtime.tuning.database import tuned
     from ladder.scheduler.packing import Packing
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
+    from ladder.scheduler.quantize_plan import QuantizePlan
     from ladder.scheduler.search import schedule
     from ladder.ttile import Device, load_device
     from ladder.ttype import ComputeType, GroupedType, Quantized, TType, losslessness, quantize
@@ -43,6 +45,9 @@ __all__ = [
     "Packing",
     "Plan",
     "PlanSet",
+    "QuantizeActivations",
+    "QuantizeKernel",
+    "QuantizePlan",
     "Quantized",
     "TType",
     "compile",
@@ -52,6 +57,7 @@ __all__ = [
     "losslessness",
     "matmul",
     "quantize",
+    "quantize_activations",
     "schedule",
     "tuned",
     "types",
@@ -69,6 +75,9 @@ _HOMES = {
     "Packing": ("ladder.scheduler.packing", "Packing"),
     "Plan": ("ladder.scheduler.plan", "Plan"),
     "PlanSet": ("ladder.scheduler.planset", "PlanSet"),
+    "QuantizeActivations": ("ladder.graph", "QuantizeActivations"),
+    "QuantizeKernel": ("ladder.runtime.quantize_kernel", "QuantizeKernel"),
+    "QuantizePlan": ("ladder.scheduler.quantize_plan", "QuantizePlan"),
     "Quantized": ("ladder.ttype", "Quantized"),
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
@@ -78,6 +87,7 @@ _HOMES = {
     "losslessness": ("ladder.ttype", "losslessness"),
     "matmul": ("ladder.graph", "matmul"),
     "quantize": ("ladder.ttype", "quantize"),
+    "quantize_activations": ("ladder.graph", "quantize_activations"),
     "schedule": ("ladder.scheduler.search", "schedule"),
     "tuned": ("ladder.runtime.tuning.database", "tuned"),
     "types": ("ladder.registry", "types"),

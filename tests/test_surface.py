@@ -121,7 +121,29 @@ def plan_calls() -> dict[str, Call]:
     for name in ("cache", "settings", "driver"):
         calls[f"compile({name})"] = lambda v, n=name: v is None or ladder.compile(one, **{n: v})
     right = {"m": 4, "n": 32, "k": 64, "activation": "float16", "weight": W4}
-    return calls | keywords(ladder.matmul, **right, out="float16", bias=False)
+    calls |= keywords(ladder.matmul, **right, out="float16", bias=False)
+    return calls | quantize_calls()
+
+
+def quantize_calls() -> dict[str, Call]:
+    op = ladder.quantize_activations(4, 64)
+    plan = ladder.schedule(op)
+    calls: dict[str, Call] = {
+        "QuantizeActivations": lambda v: ladder.QuantizeActivations(v, v, v, v),
+        "quantize reference": op.reference,
+        "QuantizePlan.run": plan.run,
+        "QuantizePlan.cost": plan.cost,
+        "QuantizePlan.from_json": ladder.QuantizePlan.from_json,
+        "QuantizeKernel": lambda v: ladder.QuantizeKernel(v, plan),
+        "schedule quantize(device)": lambda v: ladder.schedule(op, v),
+    }
+    for field in dataclasses.fields(plan):
+        calls[f"QuantizePlan.with_({field.name})"] = lambda v, n=field.name: plan.with_(**{n: v})
+        calls[f"schedule quantize({field.name})"] = lambda v, n=field.name: ladder.schedule(
+            op, **{n: v} if n not in ("op", "device") else {}
+        )
+    right = {"m": 4, "k": 64, "source": "float16", "target": "int8"}
+    return calls | keywords(ladder.quantize_activations, **right)
 
 
 def type_calls() -> dict[str, Call]:

@@ -25,7 +25,8 @@ Repeats = Annotated[int, typer.Option("--repeats", help="replays of the graph", 
 Suites = Annotated[
     list[str],
     typer.Option(
-        "--suite", help="instead of a folder: base, decode, prefill or sweep of this checkout"
+        "--suite",
+        help="instead of a folder: base, decode, prefill, dense or sweep of this checkout",
     ),
 ]
 Artifacts = Annotated[

@@ -59,12 +59,13 @@ def _list_types(screen: Screen) -> None:
 
 def _show_type(screen: Screen, name: str) -> None:
     from ladder.registry import types as known
-    from ladder.ttype import ComputeType, GroupedType
+    from ladder.ttype import DENSE, ComputeType, GroupedType
 
     found = known[name]
     if isinstance(found, ComputeType):
         screen.data({"name": found.name, "bits": found.bits})
-        screen.text(f"{found.name}: a compute type of {found.bits} bits")
+        dense = ", and that of weights that are not quantised" if found.name in DENSE else ""
+        screen.text(f"{found.name}: a compute type of {found.bits} bits{dense}")
         return
     element: TType = found.element if isinstance(found, GroupedType) else found
     record = _element(element) | {"values": [_number(v) for v in element.values.tolist()]}

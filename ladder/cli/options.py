@@ -191,12 +191,14 @@ def weight_type(name: str, group: str | None, scale: str | None, zero: Zero) -> 
     """The weight type that the options spell; an element without ``--group`` has no scale.
 
     Raises:
-        TypeDeclarationError: the name is unknown, or a grouped type was given a group again.
+        TypeDeclarationError: the name is unknown or no weight's, or a grouped type was given a group again.
     """
     from ladder.registry import types
-    from ladder.ttype import GroupedType, TType
+    from ladder.ttype import ComputeType, TType, element_type
 
-    found = types[name]
+    found: TType | GroupedType | ComputeType = types[name]
+    if isinstance(found, ComputeType):
+        found = element_type(found)
     if isinstance(found, TType):
         if group is not None:
             return found.grouped(
@@ -210,10 +212,6 @@ def weight_type(name: str, group: str | None, scale: str | None, zero: Zero) -> 
                     f"{option} belongs to a group", at=f"--weight {name}", hint="give --group"
                 )
         return found
-    if not isinstance(found, GroupedType):
-        raise TypeDeclarationError(
-            f"{name} is a compute type", at="--weight", hint="`ladder types` lists weight formats"
-        )
     if group is not None or scale is not None or zero is not Zero.none:
         raise TypeDeclarationError(
             f"{name} has its groups already: {found}",

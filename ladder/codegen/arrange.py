@@ -96,7 +96,7 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     pipeline.clear()
     decode.fill_table()
     if plan.multicast > 1:
-        # No CTA may write into another, or arrive there, before that one has set its barriers up; nor after it has left.
+        # CTAs load into each other's rings: all barriers are there before the first copy
         cluster_barrier(kernel)
     else:
         e.sync_cta()
@@ -107,32 +107,44 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
         consume = Consume(kernel, pipeline, decode, multiply, _stage(plan, GroupScale))
-        if plan.persistent:
-            _work_through(kernel, pipeline, consume, ring_base, barriers)
+        if not plan.persistent:
+            consume.emit()
+            finish_specialised(kernel, consume.totals(), ring_base)
         else:
-            finish_specialised(kernel, consume.emit(), ring_base)
-    if plan.multicast > 1:
-        e.sync_warp()
-        cluster_barrier(kernel)
+            _work_through(kernel, pipeline, consume, ring_base, barriers)
+        if plan.multicast > 1:
+            # warps of other CTAs free slots here: the barriers stay until all have
+            e.sync_warp()
+            cluster_barrier(kernel)
 
 
 def _work_through(
     kernel: Kernel, pipeline: PipelineEmitter, consume: Consume, ring_base: int, barriers: int
 ) -> None:
     """The tiles of a persistent CTA: whole ones, then its part of one that its cluster shares."""
-    plan, multiply = kernel.plan, consume.multiply
+    plan = kernel.plan
     staging = barriers - _stage(plan, Reduce).shared_bytes
     pipeline.of_cta()
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
-        kernel.enter_turn(turn)
-        multiply.reset()
-        finish_tile(kernel, consume.emit(), staging)
+        totals = _tile(kernel, consume, lambda: kernel.enter_turn(turn))
+        finish_tile(kernel, totals, staging)
     if plan.split > 1:
         with e.when(kernel.has_cluster_tile):
             pipeline.of_cluster()
-            kernel.enter_tile(kernel.cluster_tile)
-            multiply.reset()
-            finish_specialised(kernel, consume.emit(), ring_base)
+            totals = _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile))
+            finish_specialised(kernel, totals, ring_base)
+
+
+def _tile(kernel: Kernel, consume: Consume, enter: Callable[[], None]) -> Any:
+    """Totals of one tile. Where it lies is worked out when that is first needed, not to take registers beside the products."""
+    late = kernel.plan.has_groups
+    if not late:
+        enter()
+    consume.multiply.reset()
+    consume.emit()
+    if late:
+        enter()
+    return consume.totals()
 
 
 Arrangement = Callable[[Plan, Kernel], None]

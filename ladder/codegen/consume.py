@@ -41,7 +41,9 @@ class Consume:
     ) -> None:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
         self.multiply = multiply
-        self.scale: ScaleRegistersEmitter | ZeroPoint | None = None
+        self.zero: ZeroPoint | None = None
+        self.scale: ScaleRegistersEmitter | None = None
+        self.metadata: Metadata | None = None
         self.plan, self.program = kernel.plan, kernel.plan.program
         cut = self.plan.packing.geometry
         self.steps = self.plan.block_steps
@@ -60,25 +62,15 @@ class Consume:
         self.before = e.registers("slot_before", 1, "int32")
         e.store(self.before, 0, 0)
 
-    def _scaling(self, metadata: Metadata) -> ScaleRegistersEmitter | ZeroPoint | None:
-        """What happens to decoded fragments before they are multiplied."""
-        if self.plan.scale == "register":
-            return ScaleRegistersEmitter(self.kernel, metadata)
-        if self.plan.zero == "register":
-            return ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
-        return None
-
-    def emit(self) -> Any:
-        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free.
-
-        Returns the totals of the tile, read as ``totals[i]`` in float32.
-        """
+    def emit(self) -> None:
+        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free."""
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
         cursor, before = self.cursor, self.before
-        metadata = Metadata(self.kernel, pipeline.offsets)
-        pipeline.find_peers()
-        self.scale = self._scaling(metadata)
-        self.flushed = None
+        self.metadata = metadata = Metadata(self.kernel, pipeline.offsets)
+        if self.plan.zero == "register":
+            self.zero = ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
+        if self.plan.scale == "register":
+            self.scale = ScaleRegistersEmitter(self.kernel, metadata)
         if self.per_flush:
             self.flushed = GroupScaleEmitter(self.kernel, self.group_scale, self.multiply, metadata)
         together = self.plan.turns_together
@@ -101,14 +93,18 @@ class Consume:
         self.multiply.settle(0)
         if self.plan.persistent:
             pipeline.release(before[0], True)
+
+    def totals(self) -> Any:
+        """The totals of the tile whose loop was emitted last, read as ``totals[i]`` in float32."""
         if self.flushed is not None:
             return self.flushed.total
-        return finish_accumulators(self.kernel, self.multiply, metadata)
+        assert self.metadata is not None, "emit() comes first"
+        return finish_accumulators(self.kernel, self.multiply, self.metadata)
 
     def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
         """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
         # Words are read ahead, all at once where there is room: the waits for products would hold later loads back.
-        ahead = self._atoms_ahead()
+        ahead = atoms_at_once(self.plan) - 1
         decoders: list[AtomDecoder] = []
         size = self.plan.chunk_steps
         for first in range(0, self.steps, size):
@@ -129,15 +125,6 @@ class Consume:
         self.multiply.settle(0)
         self.flushed.flush(terms, self.tiles)
 
-    def _atoms_ahead(self) -> int:
-        """Atoms whose words are read before the chunk that they belong to."""
-        ahead, atoms = atoms_at_once(self.plan) - 1, self.plan.atoms_per_block
-        if not self.program.multiplies_words:
-            return ahead
-        # Words are fragments then: when a block begins, those of the last chunk before it are still being multiplied.
-        of_chunk = -(-self.plan.chunk_steps // self.program.steps)
-        return max(0, min(ahead, atoms - 2 * of_chunk))
-
     def _turns(self) -> Any:
         """Turns of the loop: the blocks of this K slice, or that many together."""
         turns, slices = self.pipeline.turns, self.plan.tiling.warps_k
@@ -154,17 +141,16 @@ class Consume:
 
     def _fragment(self, slot: Any, decoders: list[AtomDecoder], step: int) -> list[Any]:
         """Registers a0..a3 of a step of the block in a slot."""
-        if step % self.steps_of_group == 0 and self.scale is not None:
-            self.scale.enter_group(slot, step // self.steps_of_group)
+        for stage in (self.zero, self.scale):
+            if step % self.steps_of_group == 0 and stage is not None:
+                stage.enter_group(slot, step // self.steps_of_group)
         atom, atom_step = divmod(step, self.program.steps)
         with e.stage("decode"):
             fragment = decoders[atom].fragment(atom_step)
-        match self.scale:
-            case ScaleRegistersEmitter():
-                return self.scale.apply(fragment, step)
-            case ZeroPoint():
-                return self.scale.subtract(fragment, 0, self.program.step_class[atom_step])
-        return fragment
+        cls = self.program.step_class[atom_step]
+        if self.zero is not None:
+            fragment = self.zero.subtract(fragment, 0, cls)
+        return fragment if self.scale is None else self.scale.apply(fragment, step, cls)
 
     def _products(self, activations: Any, first: int, fragments: list[list[Any]]) -> None:
         with e.stage("multiply"):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ladder.codegen import emit as e
 from ladder.codegen.tvm_api import IRBuilder, T
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import group_of
 
 #: alignment of the shared-memory arena and of every region in it, in bytes
 ARENA_ALIGN = 128
@@ -78,7 +79,7 @@ class Kernel:
         plan: the plan that decides everything.
         arg: kernel arguments by role.
         rank: place of the CTA among those that share its K.
-        peer: place of the CTA among those that bring each other activations.
+        peer: place of the CTA among those that share its tokens.
         lane, slice, warp_n, warp_m: the thread's place: lane of its warp, K slice, warp along channels and tokens.
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
@@ -121,10 +122,9 @@ class Kernel:
         """Split the output tiles of a persistent kernel: whole ones for every CTA in turns, the rest for clusters."""
         plan, ctas = self.plan, self.plan.persistent_ctas
         tokens = plan.tiling.tokens
-        # CTAs that bring each other activations take tiles of the same tokens together: they count as one.
-        columns, ctas = plan.channel_tiles // plan.multicast, ctas // plan.multicast
-        walker = self.cta // plan.multicast if plan.multicast > 1 else self.cta
-        tiles = (self.arg["m"] + (tokens - 1)) // tokens * columns
+        # not bound to a name: made anew for each tile it takes no register between them, of which there is none to spare
+        self.token_tiles = (self.arg["m"] + (tokens - 1)) // tokens
+        tiles = self.token_tiles * plan.channel_tiles
         whole: Any = tiles
         self.cluster_tile: Any = None
         self.has_cluster_tile: Any = False
@@ -135,26 +135,28 @@ class Kernel:
             cluster = self.cta // plan.split
             self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
             self.has_cluster_tile = self.cluster_tile < tiles
-        self.tiles_of_cta = e.bind((whole - walker + (ctas - 1)) // ctas, "tiles")
+        # The CTAs of a cluster, which follow each other, have tiles side by side, and as many of them.
+        self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
 
     def enter_tile(self, tile: Any) -> None:
-        """Make an output tile the one that channels and tokens of the CTA belong to; channel tiles follow each other."""
-        plan = self.plan
-        self.block_n = e.bind(tile % plan.channel_tiles, "block_n")
-        self.block_m = e.bind(tile // plan.channel_tiles, "block_m")
+        """Make an output tile the one that channels and tokens of the CTA belong to (:mod:`ladder.scheduler.raster`)."""
+        plan, group = self.plan, group_of(self.plan)
+        of_group = group * plan.channel_tiles
+        first = e.bind(tile // of_group * group, "first_row")
+        inside, columns = tile % of_group, plan.channel_tiles
+        row, column = inside // columns, inside % columns
+        if group > 1:
+            whole = first + group <= self.token_tiles
+            row = e.select(whole, inside % group, row)
+            column = e.select(whole, inside // group, column)
+        self.block_n = e.bind(column, "block_n")
+        self.block_m = e.bind(first + row, "block_m")
         self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
         self.first_token = e.bind(self.block_m * plan.tiling.tokens, "first_token")
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        plan = self.plan
-        if plan.multicast == 1:
-            self.enter_tile(e.bind(self.cta + turn * plan.persistent_ctas, "tile"))
-            return
-        walkers = plan.persistent_ctas // plan.multicast
-        # Channel tiles follow each other, and with them the CTAs of a cluster.
-        shared = e.bind(self.cta // plan.multicast + turn * walkers, "shared_tile")
-        self.enter_tile(shared * plan.multicast + self.peer)
+        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
 
     @property
     def loads(self) -> Any:
@@ -202,10 +204,7 @@ class Kernel:
         split = self.plan.split
         if self.plan.persistent:
             self.cta = T.cta_id([self.plan.persistent_ctas])
-            if split > 1:
-                self.rank = T.cta_id_in_cluster([split])
-            if self.plan.multicast > 1:
-                self.peer = T.cta_id_in_cluster([self.plan.multicast])
+            self._places_in_cluster()
             thread = T.thread_id([threads])
             self._share_tiles()
             return thread
@@ -218,12 +217,16 @@ class Kernel:
         if self.token_tiled:
             block, self.block_m = ids
         self.block_n = block
+        self._places_in_cluster()
         if split > 1:
-            self.rank = T.cta_id_in_cluster([split])
             self.block_n = e.bind(block // split, "block_n")
+        return T.thread_id([threads])
+
+    def _places_in_cluster(self) -> None:
+        if self.plan.split > 1:
+            self.rank = T.cta_id_in_cluster([self.plan.split])
         if self.plan.multicast > 1:
             self.peer = T.cta_id_in_cluster([self.plan.multicast])
-        return T.thread_id([threads])
 
     def _declare_arena(self, nbytes: int) -> dict[str, Any]:
         arena = T.alloc_buffer((nbytes,), "uint8", scope="shared.dyn", align=ARENA_BASE_ALIGN)

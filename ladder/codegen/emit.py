@@ -194,6 +194,15 @@ def store_vector(target: Buffer, index: Expr, source: Buffer, first: int, width:
         T.buffer_store(target, source[first + i], [index + i])
 
 
+def load_shared(target: Buffer, first: int, address: Expr, width: int) -> None:
+    """Read ``width`` words from a 32-bit shared-memory address into registers ``target[first:]`` with one load.
+
+    What :func:`load_vector` asks for becomes one load only where the compiler can prove that its index is a multiple of the width.
+    """
+    vector = f".v{width}" if width > 1 else ""
+    ptx(f"ld.shared{vector}.b32", *(target[first + i] for i in range(width)), address)
+
+
 def shared_pointer(buffer: Buffer, index: Expr) -> Expr:
     """Address of a shared-memory element as the 32-bit number that PTX instructions take."""
     return T.cuda.cvta_generic_to_shared(buffer.ptr_to([index]))

@@ -87,6 +87,15 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("hold_u32", ("r",), "r", "", "alu"),
     Intrinsic("cvt_f16x2_f32", ("f", "f"), "r", "cvt.rn.f16x2.f32 %0, %1, %2;", "alu"),
     Intrinsic("cvt_bf16x2_f32", ("f", "f"), "r", "cvt.rn.bf16x2.f32 %0, %1, %2;", "alu"),
+    Intrinsic("cvt_s8_f32", ("f",), "r", "cvt.rni.sat.s8.f32 %0, %1;", "alu"),
+    Intrinsic(
+        "cvt_e4m3x2_f32",
+        ("f", "f"),
+        "h",
+        "cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;",
+        "alu",
+        "uint16",
+    ),
     Intrinsic("cvt_bf16_f32", ("f",), "h", "cvt.rn.bf16.f32 %0, %1;", "alu", "uint16"),
 )
 

@@ -17,16 +17,8 @@ from ladder.ttile.device import GRID_LIMITS
 
 #: what a buffer argument of a kernel stands for
 BUFFER_ROLES = (
-    "x",
-    "weight",
-    "scales",
-    "zeros",
-    "unit",
-    "global_scale",
-    "table",
+    *("x", "weight", "scales", "zeros", "unit", "global_scale", "table", "bias", "y"),
     "x_scale",
-    "bias",
-    "y",
 )
 #: what a tensor map describes
 MAP_ROLES = ("x_map",)

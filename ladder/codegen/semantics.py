@@ -344,6 +344,20 @@ def _canonical(x: Floats) -> Floats:
 _CANONICAL_NAN = np.array(0x7FFFFFFF, _U32).view(np.float32)
 
 
+def f32_to_s8(x: npt.ArrayLike) -> Bits:
+    """Round to the nearest integer, ties to even, saturating; a NaN is 0 (PTX ISA cvt.rni.sat.s8.f32, sign-extended)."""
+    held = np.clip(np.nan_to_num(np.rint(np.asarray(x, np.float32))), -128, 127)
+    return np.asarray(held.astype(np.int32).view(_U32))
+
+
+def f32x2_to_e4m3x2(high: npt.ArrayLike, low: npt.ArrayLike) -> npt.NDArray[np.uint16]:
+    """Two float32 as e4m3 codes, the first in the upper byte (PTX ISA cvt.rn.satfinite.e4m3x2.f32: NaN is 0x7F)."""
+    pair = np.stack(np.broadcast_arrays(low, high), -1).astype(np.float32)
+    held = np.clip(pair, -448, 448).astype(ml_dtypes.float8_e4m3fn).view(_U8)
+    codes: npt.NDArray[np.uint16] = np.where(np.isnan(pair), _U8(0x7F), held).view(_U16)
+    return codes[..., 0]
+
+
 #: meanings by short name, for tables of intrinsics whose device text has its own name
 MEANINGS: dict[str, Meaning] = {
     "hold_f32": lambda x: x,

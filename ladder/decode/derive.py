@@ -19,6 +19,7 @@ from ladder.decode.form import Form
 from ladder.decode.forms import search, search_more
 from ladder.decode.geometry import REGISTERS
 from ladder.decode.holes import SHORT
+from ladder.decode.identity import identity
 from ladder.decode.lanes import BYTE_FORMATS, FORMATS, LANE_FORMATS, LaneFormat
 from ladder.decode.program import DecodeProgram
 from ladder.decode.special import CVT_E4M3, special_programs
@@ -40,9 +41,10 @@ def derive(
 ) -> DecodeProgram:
     """The cheapest decode program of an element type for a compute type.
 
-    Every table of 1 to 8 bits decodes to 16-bit floats. Where no exact program exists, values are rounded to nearest even in
-    the compute type and the program says ``lossless=False``. To 8-bit types decoding is exact, or refused. Programs of shipped types are read from the package, others searched
-    for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
+    Every table of 1 to 8 bits decodes to 16-bit floats; one whose codes are the compute type's own bits needs no operation.
+    Where no exact program exists, values are rounded to nearest even in the compute type and the program says
+    ``lossless=False``. To 8-bit types decoding is exact, or refused. Programs of shipped types are read from the package,
+    others searched for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
     it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
 
     Args:
@@ -61,6 +63,9 @@ def derive(
             at=element.name,
             hint=f"compute types with a decode: {', '.join(FORMATS)}",
         )
+    as_it_is = identity(element, compute)
+    if as_it_is is not None:
+        return as_it_is
     found = _derived(ValueSet.of(element), compute, features & FEATURES)
     return replace(found, element=element.name)
 

@@ -20,12 +20,13 @@ REGISTERS = 4
 HALVES = 2
 
 #: steps of an atom of 16-bit lanes by code width; the words below come out whole and without a wasted bit. With 8-bit lanes an
-#: atom has half as many, of twice the codes.
-STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2}
+#: atom has half as many, of twice the codes. Codes of 16 bits are lane values: nothing is decoded
+STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2, 16: 2}
 #: 32-bit words per lane and atom by code width
 WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
 
-WIDTHS = tuple(STEPS)
+#: widths of codes that are decoded
+WIDTHS = tuple(range(1, 9))
 
 
 def words_per_period(bits: int, lane_bits: int) -> int:

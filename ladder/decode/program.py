@@ -12,8 +12,11 @@ operation writes a fresh register (single assignment).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import chain
 from typing import Literal
 
 from ladder.decode.lanes import FORMATS
@@ -115,13 +118,25 @@ class Affine:
 LANE_ADDRESS = -1
 
 
+#: operation -> the argument that goes into a register where another one is constant too: an instruction has room for one
+#: immediate. Or-ed patterns and the lower halves of byte tables: masks and upper halves stay in the instruction.
+HELD_ARGUMENT: dict[str, int] = {"lop3": 2, "prmt": 0}
+
+
+def held_constant(op: Op) -> Const | None:
+    """The constant of an operation that belongs into a register, or None."""
+    held = op.args[HELD_ARGUMENT[op.kind]] if op.kind in HELD_ARGUMENT else None
+    several = sum(isinstance(argument, Const) for argument in op.args) > 1
+    return held if several and isinstance(held, Const) else None
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeProgram:
     """How one lane decodes one atom; see the module's docstring.
 
     Attributes:
         element: name of the element type it was derived from.
-        bits: width of a code in bits, 1..8.
+        bits: width of a code in bits, 1..8, or that of a lane value.
         compute: the type of the lane values, of :data:`ladder.decode.lanes.FORMATS`.
         form: name of the decode form that was chosen, for people ("subnormal", "magic+fma", "pair table", ...).
         words: packed 32-bit words per lane and atom.
@@ -129,7 +144,7 @@ class DecodeProgram:
         ops: the operations in order.
         outputs: ``[steps][4]`` register numbers of the A fragments a0..a3.
         slots: ``[steps][4][lanes]`` places of the codes of each fragment register's lanes, lowest first.
-        relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``.
+        relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``; a ``range`` keeps them as they are.
         step_class: ``[steps]`` accumulator class of each step.
         affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8.
         table: lookup table or None.
@@ -137,6 +152,7 @@ class DecodeProgram:
         lossless: whether every defined code decodes to exactly its declared value.
         exhausted: whether the search looked at every candidate that could be cheaper; where False, its budget of counted
             work ran out before, and a cheaper program may exist (this one is proven all the same).
+        held_constants: constants that are worth a register (:data:`HELD_ARGUMENT`), those that are used most first; derived.
     """
 
     element: str
@@ -148,13 +164,18 @@ class DecodeProgram:
     ops: tuple[Op, ...]
     outputs: tuple[tuple[int, int, int, int], ...]
     slots: tuple[tuple[tuple[Slot, ...], ...], ...]
-    relabels: tuple[tuple[int, ...], ...]
+    relabels: tuple[Sequence[int], ...]
     step_class: tuple[int, ...]
     affine: tuple[tuple[Affine, Affine], ...]
     table: Table | None = None
     undefined: tuple[int, ...] = field(default=())
     lossless: bool = True
     exhausted: bool = True
+    held_constants: tuple[int, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        uses = Counter(constant.bits for op in self.ops if (constant := held_constant(op)))
+        object.__setattr__(self, "held_constants", tuple(bits for bits, _ in uses.most_common()))
 
     def __str__(self) -> str:
         from ladder.decode.text import listing
@@ -192,6 +213,11 @@ class DecodeProgram:
         return any(register < self.words for step in self.outputs for register in step)
 
     @property
+    def is_identity(self) -> bool:
+        """Whether packed words are the fragment's registers: codes are lane values, in the order of the fragment."""
+        return not self.ops and self.relabels == (range(1 << self.bits),)
+
+    @property
     def classes(self) -> int:
         """Accumulator sets that the deferred factors need."""
         return len(self.affine)
@@ -200,6 +226,14 @@ class DecodeProgram:
     def defers_zero(self) -> bool:
         """Whether the accumulators need the sums of the activations (some beta is not 0)."""
         return any(a.beta != 0 for pair in self.affine for a in pair)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no code matters: all codes have one value (0 and -0 in one-bit sign and magnitude)."""
+        read = (argument for op in self.ops for argument in op.args)
+        given = (output for step in self.outputs for output in step)
+        words = range(self.words)
+        return not any(isinstance(o, int) and o in words for o in chain(read, given))
 
     def pipes(self) -> dict[str, float]:
         """Operations per 8 codes by pipe: ``{"alu": .., "fma": .., "lsu": ..}``."""

@@ -1,13 +1,14 @@
 """Codes of an atom to packed words and back, and the decoded values, all by the program's own description.
 
-``pack_atom`` and ``unpack_atom`` are inverse bijections between ``codes[16, atom_k]`` and ``words[words, 32]``.
+``pack_atom`` and ``unpack_atom`` are inverse bijections between ``codes[16, atom_k]`` and ``words[words, 32]``; codes are
+uint8, or uint16 where they have 16 bits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from ladder.decode.machine import fragments
 from ladder.decode.program import DecodeProgram
 from ladder.errors import PackingError
 
-Codes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.unsignedinteger[Any]]
 Index = npt.NDArray[np.intp]
 Number = TypeVar("Number", bound=np.generic)
 
@@ -51,11 +52,17 @@ def _places(program: DecodeProgram) -> _Places:
             at=program.element,
             hint="prove the program first",
         )
-    tables = np.array(program.relabels, np.uint8)
+    dtype = code_dtype(program)
+    tables = np.array(program.relabels, dtype)
     relabel = tables[[slot.relabel for slot in slots]]
-    restore = np.argsort(tables, axis=1).astype(np.uint8)[[slot.relabel for slot in slots]]
+    restore = np.argsort(tables, axis=1).astype(dtype)[[slot.relabel for slot in slots]]
     code, bit = inverse.reshape(program.words, 32, 2).transpose(2, 0, 1)
     return _Places(position, code, bit, relabel, restore)
+
+
+def code_dtype(program: DecodeProgram) -> np.dtype[Any]:
+    """dtype of the codes of a program: that of ``TType.code_dtype``."""
+    return np.dtype(np.uint8 if program.bits <= 8 else np.uint16)
 
 
 def _check(array: npt.NDArray[np.generic], shape: tuple[int, int], what: str) -> None:
@@ -66,7 +73,7 @@ def _check(array: npt.NDArray[np.generic], shape: tuple[int, int], what: str) ->
 
 
 def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
-    """Codes ``uint8[..., 16, atom_k]`` to words ``uint32[..., words, 32]`` (word w of lane l at ``[w, l]``).
+    """Codes ``[..., 16, atom_k]`` to words ``uint32[..., words, 32]`` (word w of lane l at ``[w, l]``).
 
     Raises:
         PackingError: another shape, or a code that does not fit the type's width.
@@ -82,23 +89,26 @@ def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
     index = fragment_index(program.steps, program.lanes)
     places = len(where.position)
     fragment = codes[..., index.row, index.k].reshape(*codes.shape[:-2], LANES, places)
+    if program.is_identity:
+        pairs = np.ascontiguousarray(fragment).astype("<u2").view("<u4").astype(np.uint32)
+        return np.ascontiguousarray(np.swapaxes(pairs, -1, -2))
     stored = where.relabel[np.arange(places), fragment]
     words = np.zeros((*codes.shape[:-2], LANES, program.words), np.uint32)
     for bit in range(32):
-        source = stored[..., where.code[:, bit]] >> where.bit[:, bit].astype(np.uint8) & 1
+        source = stored[..., where.code[:, bit]] >> where.bit[:, bit].astype(stored.dtype) & 1
         words |= source.astype(np.uint32) << np.uint32(bit)
     return np.ascontiguousarray(np.swapaxes(words, -1, -2))
 
 
 def unpack_atom(program: DecodeProgram, words: Words) -> Codes:
-    """Inverse of :func:`pack_atom`: ``uint32[..., words, 32]`` to ``uint8[..., 16, atom_k]``."""
+    """Inverse of :func:`pack_atom`: ``uint32[..., words, 32]`` to codes ``[..., 16, atom_k]``."""
     _check(words, (program.words, LANES), "words")
     where = _places(program)
     by_lane = np.swapaxes(words, -1, -2)
-    stored = np.zeros((*by_lane.shape[:-1], len(where.position)), np.uint8)
+    stored = np.zeros((*by_lane.shape[:-1], len(where.position)), code_dtype(program))
     for i in range(program.bits):
         word, bit = np.divmod(where.position[:, i], 32)
-        stored |= ((by_lane[..., word] >> bit.astype(np.uint32) & 1) << i).astype(np.uint8)
+        stored |= ((by_lane[..., word] >> bit.astype(np.uint32) & 1) << i).astype(stored.dtype)
     fragment = where.restore[np.arange(len(where.position)), stored]
     return _to_matrix(
         program, fragment.reshape(*by_lane.shape[:-1], program.steps, REGISTERS, program.lanes)

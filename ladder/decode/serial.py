@@ -1,11 +1,13 @@
 """Decode programs as JSON and back: ``load(dump(program)) == program``.
 
 The form is short, because a package full of them is read at run time: constants are hexadecimal strings, an operation is
-``[kind, dst, args, imm, fmt]``, a slot ``[relabel, first bit, ..]``, an affine map ``[alpha, beta]`` as text.
+``[kind, dst, args, imm, fmt]``, a slot ``[relabel, first bit, ..]``, an affine map ``[alpha, beta]`` as text, a relabelling
+that changes nothing its length.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +19,7 @@ FORMAT = "ladder.decode/1"
 
 #: written only where it is not the default, so that programs of before it are read and written alike
 _OPTIONAL = frozenset({"exhausted"})
-_FIELDS = frozenset(DecodeProgram.__dataclass_fields__) - _OPTIONAL
+_FIELDS = frozenset(f.name for f in fields(DecodeProgram) if f.init) - _OPTIONAL
 
 
 def dump(program: DecodeProgram) -> dict[str, Any]:
@@ -37,7 +39,7 @@ def dump(program: DecodeProgram) -> dict[str, Any]:
         "slots": [
             [[[s.relabel, *s.bits] for s in lanes] for lanes in step] for step in program.slots
         ],
-        "relabels": program.relabels,
+        "relabels": [len(t) if isinstance(t, range) else t for t in program.relabels],
         "step_class": program.step_class,
         "affine": [[[str(a.alpha), str(a.beta)] for a in pair] for pair in program.affine],
         "table": [program.table.stride, *program.table.entries] if program.table else None,
@@ -81,7 +83,7 @@ def _read(data: dict[str, Any]) -> DecodeProgram:
         ),
         outputs=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in data["outputs"]),
         slots=tuple(tuple(tuple(map(_slot, lanes)) for lanes in step) for step in data["slots"]),
-        relabels=tuple(tuple(table) for table in data["relabels"]),
+        relabels=tuple(range(t) if isinstance(t, int) else tuple(t) for t in data["relabels"]),
         step_class=tuple(data["step_class"]),
         affine=tuple((_affine(a), _affine(b)) for a, b in data["affine"]),
         table=Table(tuple(data["table"][1:]), int(data["table"][0])) if data["table"] else None,

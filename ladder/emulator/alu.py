@@ -139,6 +139,8 @@ _CONVERSIONS: dict[str, Function] = {
     "f32.bf16": s.bf16_to_f32,
     "rn.f16.f32": _half_bits,
     "rn.bf16.f32": s.bf16_bits,
+    "rni.sat.s8.f32": s.f32_to_s8,
+    "rn.satfinite.e4m3x2.f32": s.f32x2_to_e4m3x2,
     "rn.f32.s32": lambda x: np.asarray(x).astype(np.float32),
     "rn.f32.u32": lambda x: np.asarray(x).astype(np.float32),
     "rzi.s32.f32": lambda x: np.trunc(x).astype(np.int64).astype(np.int32),

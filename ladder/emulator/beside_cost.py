@@ -110,7 +110,7 @@ def _decode(plan: Plan, count: _Counts) -> list[Line]:
     repeats = tiling.warps_m if plan.convert == "register" else 1
     eights = tiling.channels * cut.blocks / plan.split * cut.block_k / 8 * repeats
     # zeros that come off in registers: one fma of two lanes for each of the four registers that hold 8 codes
-    by_fma = plan.zero == "register" and plan.has_zeros and plan.scale != "register"
+    by_fma = plan.zero == "register" and plan.has_zeros
     zeros = 4.0 if by_fma else 0.0
     model = {"alu": pipes.get("alu", 0.0), "fma": pipes.get("fma", 0.0) + zeros}
     return [

@@ -29,7 +29,7 @@ from ladder.emulator.tma import TensorMap
 from ladder.emulator.translate import translate
 from ladder.errors import EmulationError, LadderError
 from ladder.scheduler.tiling import Tiling
-from ladder.ttype import GroupedType
+from ladder.ttype import GroupedType, element_type
 
 #: arrangement -> decisions that fix it, and (m, n, k) that reach its edges
 FAMILIES: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {
@@ -59,7 +59,7 @@ GROUPS = {
 }
 #: further decisions there: short rings, several CTAs to a cluster, several K slices to a CTA
 SHORT: dict[str, dict[str, Any]] = {
-    "specialised": {"tiling": Tiling(2, 4, 1, 1, 2), "depth": 3, "split": 1},
+    "specialised": {"tiling": Tiling(2, 4, 1, 1, 2), "depth": 4, "split": 1},
     "scaled": {"tiling": Tiling(1, 4, 1, 1, 4), "depth": 2},
 }
 ACTIVATIONS = ("float16", "bfloat16")
@@ -220,7 +220,7 @@ class Case:
         decisions, shape = FAMILIES[self.family]
         weight = types[self.name]
         if self.family in SCALED and not isinstance(weight, GroupedType):
-            weight = weight.grouped(SCALED[self.family])
+            weight = element_type(weight).grouped(SCALED[self.family])
         return self.problem or Problem.of(weight, self.activation, decisions, shape)
 
 

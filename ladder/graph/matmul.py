@@ -22,7 +22,15 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype import ComputeType, GroupedType, Quantized, TType, compute_type, weight_type
+from ladder.ttype import (
+    ComputeType,
+    Dense,
+    GroupedType,
+    Quantized,
+    TType,
+    compute_type,
+    weight_type,
+)
 from ladder.ttype.arrays import as_values
 
 #: activation types that a matmul takes, and output types that it writes
@@ -63,7 +71,7 @@ class MatMul:
         n: rows of the weight (output channels).
         k: columns of x and of the weight.
         activation: type of x, one of :data:`ACTIVATIONS`. With 8-bit ones the weight's values have to be exact in that type.
-        weight: the number format of w; a bare element is a type without scales.
+        weight: the number format of w; a bare element is a type without scales, a dense one is that of x.
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
         activation_scale: whether each row of x has a scale ``x_scale[m]``, float32 (1 where it is not declared).
@@ -83,6 +91,12 @@ class MatMul:
 
     def __post_init__(self) -> None:
         accept_fields(self, _MATMUL, at="MatMul", error=TypeDeclarationError)
+        if isinstance(self.element, Dense) and self.element.compute != self.activation:
+            raise TypeDeclarationError(
+                f"a weight of {self.element} is multiplied with activations of {self.activation}",
+                at="MatMul",
+                hint=f"dense weights are not converted: activations of {self.element}, or weights of {self.activation}",
+            )
 
     @property
     def element(self) -> TType:
@@ -161,12 +175,12 @@ def matmul(
     k: int,
     *,
     activation: str | ComputeType,
-    weight: str | GroupedType | TType,
+    weight: str | GroupedType | TType | ComputeType,
     out: str | ComputeType = "float16",
     bias: bool = False,
     activation_scale: bool = False,
 ) -> MatMul:
-    """Declare a matmul of activations ``[m, k]`` with a low-bit weight ``[n, k]``.
+    """Declare a matmul of activations ``[m, k]`` with a low-bit weight ``[n, k]``, or one of the activations' own type.
 
     Types may be given by name. ``m=None`` declares an operator for any number of tokens.
 

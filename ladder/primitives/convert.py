@@ -221,7 +221,7 @@ class Convert:
             )
         back = Convert(self.target, self.source, self.level)
         if has_codes(self.source):
-            codes = np.arange(1 << type_bits(self.source), dtype=np.uint8)
+            codes = np.arange(1 << type_bits(self.source), dtype=element_of(self.source).code_dtype)
             codes = codes[np.isfinite(np.asarray(element_of(self.source).values, np.float64))]
             lost = codes[back.evaluate(self.evaluate(codes)) != codes]
             if lost.size:

@@ -159,10 +159,10 @@ def check_call(
     x, packed, bias, out, x_scale = operands
     op = variants[0].plan.op
     x_view = view(x)
-    m = _check_x(op, x_view)
+    m = check_x(op, x_view)
     _check_packed(key, packed, x_view)
     if m:
-        number, x, x_view, found = _choose(variants, x, x_view, m)
+        number, x, x_view, found = choose(variants, x, x_view, m)
     else:  # nothing is read: any layout will do
         number, found = 0, Rows(0, op.k, 1)
     variant = variants[number]
@@ -185,16 +185,18 @@ def check_call(
     return Call(number, variant, x_view, m, values, out)
 
 
-def _check_x(op: OperatorLike, x: ArrayView) -> int:
+def check_x(op: Any, x: ArrayView) -> int:
+    """The rows of x, after refusing another k or dtype than the operator's."""
     if not x.shape or x.shape[-1] != op.k:
         raise ShapeError(
             f"x is {list(x.shape)}, the operator takes [..., {op.k}]", at="x", hint="k comes last"
         )
-    _check_dtype("x", x, op.activation.dtype.name)
+    check_dtype("x", x, op.activation.dtype.name)
     return prod(x.shape[:-1])
 
 
-def _check_dtype(name: str, found: ArrayView, wanted: str) -> None:
+def check_dtype(name: str, found: ArrayView, wanted: str) -> None:
+    """Refuse an array of another dtype."""
     if found.dtype != wanted:
         raise LaunchError(
             f"{name} is {found.dtype}, the kernel takes {wanted}",
@@ -203,7 +205,8 @@ def _check_dtype(name: str, found: ArrayView, wanted: str) -> None:
         )
 
 
-def _check_place(name: str, found: ArrayView, x: ArrayView, hint: str = "") -> None:
+def check_place(name: str, found: ArrayView, x: ArrayView, hint: str = "") -> None:
+    """Refuse an array on another device than x."""
     if found.device != x.device or found.ordinal != x.ordinal:
         raise LaunchError(
             f"{name} is on {found.place}, x on {x.place}",
@@ -226,10 +229,10 @@ def _check_packed(key: str, packed: Any, x: ArrayView) -> None:
             hint="pack the weight with this kernel: kernel.pack(q)",
         )
     for name, found in packed.views.items():
-        _check_place(name, found, x, f"packed.to('{x.place}'), or packed.to(x.device) for torch")
+        check_place(name, found, x, f"packed.to('{x.place}'), or packed.to(x.device) for torch")
 
 
-def _choose(
+def choose(
     variants: Sequence[Variant], x: Any, x_view: ArrayView, m: int
 ) -> tuple[int, Any, ArrayView, Rows]:
     """Return the kernel that reads x as it lies; else x is copied, which is announced."""
@@ -280,7 +283,7 @@ def _range(variant: Variant) -> str:
 
 def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayView) -> Rows:
     op = variant.plan.op
-    _check_dtype("out", y, op.out.name)
+    check_dtype("out", y, op.out.name)
     if tuple(y.shape) != shape:
         raise ShapeError(
             f"out is {list(y.shape)}, the result {list(shape)}",
@@ -288,7 +291,7 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
             hint="leave out=None, and an array is made",
         )
     check_writable(y.owner)
-    _check_place("out", y, x)
+    check_place("out", y, x)
     found = rows(y)
     strided = variant.lowered.parameter("y_stride_m") is not None
     if found is None or found.stride_k != 1 or not _rows_apart(found, op.n, strided=strided):
@@ -298,7 +301,7 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
             hint="rows must be dense and apart"
             + ("" if strided else ", one directly after the other"),
         )
-    if found.m and _span(y, found, op.n).overlaps(_span(x, rows(x), op.k)):
+    if found.m and Span.of(y, found).overlaps(Span.of(x, rows(x))):
         raise LaunchError("out overlaps x", at=f"out: {y}", hint="give out memory of its own")
     return found
 
@@ -317,21 +320,24 @@ def _rows_apart(found: Rows, n: int, *, strided: bool) -> bool:
     return found.m <= 1 or (found.stride_m >= n if strided else found.stride_m == n)
 
 
-class _Span(NamedTuple):
+class Span(NamedTuple):
     """Addresses from ``first`` up to, not including, ``last``."""
 
     first: int
     last: int
 
-    def overlaps(self, other: _Span) -> bool:
+    @classmethod
+    def of(cls, found: ArrayView, lines: Rows | None) -> Span:
+        """The addresses of an array whose rows were found."""
+        assert lines is not None
+        size = numpy_dtype(found.dtype).itemsize
+        extent = found.shape[-1] if found.shape else 1
+        last = (lines.m - 1) * lines.stride_m + (extent - 1) * lines.stride_k + 1
+        return cls(found.pointer, found.pointer + last * size)
+
+    def overlaps(self, other: Span) -> bool:
+        """Whether an address is in both."""
         return self.first < other.last and other.first < self.last
-
-
-def _span(found: ArrayView, lines: Rows | None, extent: int) -> _Span:
-    assert lines is not None
-    size = numpy_dtype(found.dtype).itemsize
-    last = (lines.m - 1) * lines.stride_m + (extent - 1) * lines.stride_k + 1
-    return _Span(found.pointer, found.pointer + last * size)
 
 
 def _check_row_scale(op: OperatorLike, x_scale: Any, x: ArrayView) -> int:
@@ -348,14 +354,14 @@ def _check_row_scale(op: OperatorLike, x_scale: Any, x: ArrayView) -> int:
             hint=f"give float32 {list(x.shape[:-1])}, one number to each row",
         )
     found = view(x_scale)
-    _check_dtype("x_scale", found, "float32")
+    check_dtype("x_scale", found, "float32")
     if tuple(found.shape) != tuple(x.shape[:-1]):
         raise ShapeError(
             f"x_scale is {list(found.shape)}, x has rows {list(x.shape[:-1])}",
             at="x_scale",
             hint="one number to each row of x",
         )
-    _check_place("x_scale", found, x)
+    check_place("x_scale", found, x)
     if not found.contiguous:
         raise LaunchError(
             f"x_scale has strides {list(found.strides)}", at="x_scale", hint="make it contiguous"
@@ -375,14 +381,14 @@ def _check_bias(variant: Variant, bias: Any, x: ArrayView) -> int:
         )
     found = view(bias)
     parameter = variant.lowered.parameter("bias")
-    _check_dtype("bias", found, op.out.name if parameter is None else parameter.dtype)
+    check_dtype("bias", found, op.out.name if parameter is None else parameter.dtype)
     if tuple(found.shape) != (op.n,):
         raise ShapeError(
             f"bias is {list(found.shape)}, the operator takes [{op.n}]",
             at="bias",
             hint="one number to each output channel",
         )
-    _check_place("bias", found, x)
+    check_place("bias", found, x)
     if not found.contiguous:
         raise LaunchError(
             f"bias has stride {found.strides[0]}", at="bias", hint="make it contiguous"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, overload
 
 from ladder.checks import Expected, accept, instance, optional, shown
 from ladder.codegen.kernel import LoweredKernel
@@ -16,8 +16,12 @@ from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
-from ladder.runtime.load import kernel_of
+from ladder.runtime.load import kernel_of, quantize_kernel_of
 from ladder.runtime.packed import as_json, canonical
+from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.quantize_plan import QuantizePlan
 from ladder.settings import Settings
 
 NO_TOOLCHAIN = "none"
@@ -36,6 +40,24 @@ def default_cache(settings: Settings) -> Cache:
     return Cache.default(settings)
 
 
+@overload
+def compile_plan(
+    plan: QuantizePlan,
+    *,
+    lower: Lower | None = None,
+    cache: Cache | None = None,
+    settings: Settings | None = None,
+    driver: Driver | None = None,
+) -> QuantizeKernel: ...
+@overload
+def compile_plan(
+    plan: Plan | PlanSet,
+    *,
+    lower: Lower | None = None,
+    cache: Cache | None = None,
+    settings: Settings | None = None,
+    driver: Driver | None = None,
+) -> Kernel: ...
 def compile_plan(
     plan: Any,
     *,
@@ -43,12 +65,12 @@ def compile_plan(
     cache: Cache | None = None,
     settings: Settings | None = None,
     driver: Driver | None = None,
-) -> Kernel:
+) -> Kernel | QuantizeKernel:
     """Compile a plan, or every plan of a set, to a kernel.
 
     Args:
-        plan: a Plan or a PlanSet.
-        lower: plan -> CUDA text; None for :func:`ladder.codegen.lower.lower`.
+        plan: a Plan or a PlanSet, or a QuantizePlan (whose kernel is a QuantizeKernel).
+        lower: plan -> CUDA text; None for the package's own.
         cache: where compiled kernels are kept; None for the one that the settings name.
         settings: None for those of the environment.
         driver: None for this machine's, looked for at the first launch.
@@ -79,6 +101,8 @@ def compile_plan(
         _key(plan, plans[0].device.arch, toolchain),
         lambda: _build(plan, plans, lower or _lower, toolchain),
     )
+    if isinstance(plan, QuantizePlan):
+        return quantize_kernel_of(artifact, driver=driver)
     by_json = {canonical(as_json(one.to_json())): one for one in (plan, *plans)}
     return kernel_of(
         artifact,
@@ -119,11 +143,12 @@ def _name(toolchain: Toolchain | None) -> str:
 def _build(
     plan: Any, plans: tuple[Any, ...], lower: Lower, toolchain: Toolchain | None
 ) -> Artifact:
+    packing = None if isinstance(plan, QuantizePlan) else plan.packing
     return Artifact(
         parts=tuple(_part(one, lower(one), toolchain) for one in plans),
         plan=as_json(plan.to_json()),
-        packing=as_json(plan.packing.to_json()),
-        packing_version=plan.packing.version,
+        packing={} if packing is None else as_json(packing.to_json()),
+        packing_version=0 if packing is None else packing.version,
         toolchain=_name(toolchain),
     )
 
@@ -146,6 +171,10 @@ def _toolchain(settings: Settings) -> Toolchain | None:
 
 
 def _lower(plan: Any) -> LoweredKernel:
+    if isinstance(plan, QuantizePlan):
+        from ladder.codegen.quantize import lower_quantize
+
+        return lower_quantize(plan)
     from ladder.codegen.lower import lower
 
     return lower(plan)

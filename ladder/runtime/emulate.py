@@ -16,6 +16,9 @@ from ladder.runtime.arguments import OUT_PIECE, Call, Operands, Variant, check_c
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.packed import Packed
 
+#: byte that outputs without a NaN are filled with before a kernel writes them
+POISON = 0x55
+
 
 def emulate(variants: Sequence[Variant], key: str, operands: Operands) -> Any:
     """Run a call on the CPU; arguments as :class:`ladder.runtime.kernel.Kernel` takes them, NumPy arrays only.
@@ -54,6 +57,40 @@ def emulate(variants: Sequence[Variant], key: str, operands: Operands) -> Any:
         cluster=lowered.launch.cluster or (1, 1, 1),
     )
     call.out[...] = y.reshape(call.out.shape)
+    return call.out
+
+
+def emulate_quantize(call: Call) -> Any:
+    """Run a checked call of a kernel that quantises activations on the CPU; results are poisoned first.
+
+    Raises:
+        EmulationError: as :func:`emulate`.
+    """
+    if call.x.device != "cpu" or not isinstance(call.x.owner, np.ndarray):
+        raise EmulationError(
+            f"the emulator takes NumPy arrays, x is on {call.x.place}",
+            at="x",
+            hint="numpy.asarray(x), or x.cpu().numpy() for a tensor",
+        )
+    if not call.m:
+        return call.out
+    lowered = call.variant.lowered
+    if lowered.listing is None:
+        raise EmulationError(
+            f"{lowered.name} holds no instruction listing",
+            at="device='emulator'",
+            hint="compile the plan again",
+        )
+    codes, scales = call.out
+    raw = codes.view(np.uint8)
+    raw[...], scales[...] = POISON, np.nan
+    given = {**call.values, "x": _flat(call), "y": raw.reshape(-1), "x_scale": scales.reshape(-1)}
+    _emulator()(
+        lowered.listing,
+        {p.name: given[p.role] for p in lowered.parameters},
+        lowered.launch.grid_for(call.m),
+        lowered.launch.block,
+    )
     return call.out
 
 

@@ -106,7 +106,7 @@ class Kernel:
         """Pack codes ``[n, k]`` of torch, CuPy or another library where they lie.
 
         Args:
-            codes: uint8, on any device.
+            codes: uint8, uint16 or int16 for a dense weight, on any device.
             metadata: ``scales``, ``zeros`` and ``global_scale`` as the weight type has them, beside the codes.
 
         Raises:
@@ -230,7 +230,7 @@ class Kernel:
 
     def _from_host(self, operands: Operands, device: str | int | None) -> Any:
         x, packed, bias, out, x_scale = operands
-        place = _place(device, packed)
+        place = place_of(device, packed)
         driver = self.launcher.driver
         ordinal = int(place.partition(":")[2])
 
@@ -348,7 +348,7 @@ def _named(device: str | int) -> str:
     return "cuda:0" if name == "cuda" else name
 
 
-def _place(device: str | int | None, packed: Any) -> str:
+def place_of(device: str | int | None, packed: Any) -> str:
     """Return the GPU that NumPy arrays go to: the one asked for, the weight's, or the first."""
     if device is not None:
         place = _named(device)

@@ -13,10 +13,11 @@ from ladder.runtime.artifact import Artifact
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
+from ladder.runtime.quantize_kernel import QuantizeKernel
 
 
-def load(folder: str | Path, *, driver: Driver | None = None) -> Kernel:
-    """Read what ``kernel.save(folder)`` wrote.
+def load(folder: str | Path, *, driver: Driver | None = None) -> Any:
+    """Read what ``kernel.save(folder)`` wrote: a :class:`Kernel`, or a :class:`QuantizeKernel`.
 
     Args:
         folder: of the artifact.
@@ -26,7 +27,34 @@ def load(folder: str | Path, *, driver: Driver | None = None) -> Kernel:
         ArtifactError: a file is missing, damaged, foreign or of another version.
     """
     driver = accept(driver, optional(DRIVER), "driver", at="ladder.load", error=LaunchError)
-    return kernel_of(Artifact.load(folder), driver=driver, at=str(folder))
+    artifact = Artifact.load(folder)
+    if _format(artifact.plan) == QUANTIZE:
+        return quantize_kernel_of(artifact, driver=driver, at=str(folder))
+    return kernel_of(artifact, driver=driver, at=str(folder))
+
+
+def quantize_kernel_of(
+    artifact: Artifact, *, driver: Driver | None = None, at: str = "artifact"
+) -> QuantizeKernel:
+    """Return the kernel of an artifact that quantises activations.
+
+    Raises:
+        ArtifactError: the plan is of another version.
+    """
+    try:
+        plan = _read_plan(artifact.plan)
+    except PlanError as error:
+        raise _unreadable(error, artifact, at) from error
+    variants = [Variant(plan, part.lowered, part.cubins) for part in artifact.parts]
+    return QuantizeKernel(variants, plan, toolchain=artifact.toolchain, driver=driver)
+
+
+def _unreadable(error: PlanError, artifact: Artifact, at: str) -> ArtifactError:
+    return ArtifactError(
+        f"the plan cannot be read: {error.what}",
+        at=at,
+        hint=f"saved by ladder {artifact.ladder}: compile the plan again and save it",
+    )
 
 
 def kernel_of(
@@ -48,11 +76,7 @@ def kernel_of(
         plan = plan_of(artifact.plan)
         plans: list[PlanLike] = [plan_of(part.plan) for part in artifact.parts]
     except PlanError as error:
-        raise ArtifactError(
-            f"the plan cannot be read: {error.what}",
-            at=at,
-            hint=f"saved by ladder {artifact.ladder}: compile the plan again and save it",
-        ) from error
+        raise _unreadable(error, artifact, at) from error
     if packing.version != artifact.packing_version:
         raise ArtifactError(
             f"packing version {artifact.packing_version}, this version packs by {packing.version}",
@@ -66,18 +90,28 @@ def kernel_of(
     return Kernel(variants, plan, packing, toolchain=artifact.toolchain, driver=driver)
 
 
+#: name of the format of plans that quantise activations
+QUANTIZE = "ladder.quantize_plan"
+
+
+def _format(data: Any) -> str:
+    found = data.get("format") if isinstance(data, dict) else None
+    return str(found).partition("/")[0]
+
+
 def _read_plan(data: Any) -> Any:
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
+    from ladder.scheduler.quantize_plan import QuantizePlan
 
     readers: dict[str, Callable[[str], Any]] = {
         "ladder.planset": PlanSet.from_json,
         "ladder.plan": Plan.from_json,
+        QUANTIZE: QuantizePlan.from_json,
     }
-    found = data.get("format") if isinstance(data, dict) else None
-    name = str(found).partition("/")[0]
+    name = _format(data)
     if name not in readers:
-        raise PlanError(f"the record has format {found!r}", at="plan of the artifact")
+        raise PlanError(f"the record has format {name!r}", at="plan of the artifact")
     return readers[name](canonical(data))
 
 

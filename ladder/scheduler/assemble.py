@@ -46,7 +46,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
             instruction=plan.instruction,
             row_tiles=tiling.row_tiles,
             token_tiles=tiling.token_tiles,
-            classes=program.classes,
+            classes=1 if plan.scale == "register" else program.classes,
             sums=len(plan.sum_sets),
         ),
         GroupScale(
@@ -62,7 +62,8 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
 def _scale_registers(plan: Plan) -> ScaleRegisters:
     cut = plan.packing.geometry
     steps = min(2 * plan.chunk_steps, plan.block_steps)
-    return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps)
+    exact = plan.zero == "register" and plan.has_zeros
+    return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps, exact_zeros=exact)
 
 
 def _reduce(plan: Plan) -> Reduce:

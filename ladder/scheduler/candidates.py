@@ -19,6 +19,7 @@ from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems
 from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
+from ladder.ttile.isa import WGMMA_STEP
 
 SKINNY_ROW_TILES = (1, 2, 4)
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
@@ -42,6 +43,9 @@ SPECIALISED_SHAPES = (
     *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),
     *((2, 4, tiles) for tiles in (2, 4)),
 )
+#: rows of CTAs that a shape may be cut to share M evenly, and its warps along n
+EVEN_ROWS = (1, 2, 3)
+EVEN_WARPS_N = 8
 SPECIALISED_SPLITS = (1, 2, 4)
 #: least and most slots of its ring, which takes half of an SM or a whole one
 SPECIALISED_DEPTHS = (2, 12)
@@ -50,6 +54,8 @@ SHORT_RING = 4
 MULTICAST_TOKENS = 129
 #: most tokens of its CTAs
 SPECIALISED_TOKENS = 256
+#: a CTA has at least this part of M up to 256: the ring has no split of K, and fills small grids with small tiles
+SPECIALISED_SLIVER, RING_SLIVER = 4, 8
 RING_WARPS_K = (1, 2, 4)
 RING_DEPTHS = (2, 3, 4)
 
@@ -94,11 +100,16 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
                 for depth in SKINNY_DEPTHS:
                     yield "skinny", Tiling(warps_k, 1, 1, row_tiles, token_tiles), depth
     for warps_n, warps_m, row_tiles, token_tiles in RING_SHAPES:
-        if warps_m * token_tiles * TILE_TOKENS > _widest(most):
+        if not _suits(warps_m * token_tiles * TILE_TOKENS, most, RING_SLIVER):
             continue
         for warps_k in RING_WARPS_K:
             for depth in RING_DEPTHS:
                 yield "ring", Tiling(warps_k, warps_n, warps_m, row_tiles, token_tiles), depth
+
+
+def _has_blocks(family: str, tiling: Tiling, depth: int, blocks: int) -> bool:
+    """Whether a warp's own ring has no more slots than blocks to put there: room for another CTA is worth more."""
+    return family != "skinny" or depth <= max(SKINNY_DEPTHS[0], -(-blocks // tiling.warps_k))
 
 
 def enumerate_plans(
@@ -128,12 +139,18 @@ def enumerate_plans(
         "device": device,
         "packing": packing,
     }
-    arranged = dict.fromkeys(_with_fixed(entry, fixed) for entry in arrangements(m_range))
+    arranged = dict.fromkeys(
+        _with_fixed(entry, fixed)
+        for entry in arrangements(m_range)
+        if _has_blocks(*entry, packing.geometry.blocks)
+    )
     plans = [
         Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
         for family, tiling, depth in arranged
     ]
     others = (*_warpgroup_plans(plans[0], fixed), *_specialised_plans(plans[0], fixed))
+    if others and plans[0].family == "specialised":
+        plans = []  # that family was asked for, and has shapes of its own
     for plan in (*plans, *others):
         for variant in _variants(plan, fixed):
             found = problems(variant)
@@ -159,7 +176,7 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     arranged = (
         ("ring", Tiling(warps_k, warps_n, 1, 1, token_tiles), depth)
         for warps_n, token_tiles in WARPGROUP_SHAPES
-        if token_tiles * TILE_TOKENS <= _widest(like.m_range[1])
+        if _suits(token_tiles * TILE_TOKENS, like.m_range[1], RING_SLIVER)
         for warps_k in WARPGROUP_WARPS_K
         for depth in WARPGROUP_DEPTHS
     )
@@ -183,8 +200,10 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     ):
         return
     wanted |= {name: fixed[name] for name in free if name in fixed}
-    for warps_k, warps_n, token_tiles in SPECIALISED_SHAPES:
-        if "tiling" not in fixed and not _suits(token_tiles * TILE_TOKENS, like.m_range[1]):
+    for warps_k, warps_n, token_tiles in (*SPECIALISED_SHAPES, *_even_shapes(like.m_range[1])):
+        if "tiling" not in fixed and not _suits(
+            token_tiles * TILE_TOKENS, like.m_range[1], SPECIALISED_SLIVER
+        ):
             continue
         tiling = fixed.get("tiling", Tiling(warps_k, warps_n, 1, 1, token_tiles))
         splits = [s for s in SPECIALISED_SPLITS if tiling.token_tiles % s == 0]
@@ -197,15 +216,23 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
             return
 
 
-def _widest(most: int | None) -> int:
-    """Most tokens of a CTA that are not mostly empty for M up to ``most``."""
-    return max(2 * (SPECIALISED_TOKENS if most is None else most), 2 * TILE_TOKENS)
+def _even_shapes(most: int | None) -> list[tuple[int, int, int]]:
+    """Shapes whose rows of CTAs share M evenly: for M = 136 one of 144 tokens, or two of 80, rather than one of 256."""
+    if most is None:
+        return []
+    step = WGMMA_STEP // TILE_TOKENS
+    shares = (-(-most // (rows * WGMMA_STEP)) * step for rows in EVEN_ROWS)
+    listed = {tiles for _, _, tiles in SPECIALISED_SHAPES}
+    most_tiles = SPECIALISED_TOKENS // TILE_TOKENS
+    return [
+        (1, EVEN_WARPS_N, t) for t in dict.fromkeys(shares) if t <= most_tiles and t not in listed
+    ]
 
 
-def _suits(tokens: int, most: int | None) -> bool:
-    """Whether a CTA's tokens are of the order of M: not mostly empty, and no sliver of it."""
+def _suits(tokens: int, most: int | None, sliver: int) -> bool:
+    """Whether a CTA's tokens are of the order of M: not mostly empty, and at least one ``sliver``-th of it."""
     m = SPECIALISED_TOKENS if most is None else most
-    return min(m, SPECIALISED_TOKENS) / 4 <= tokens <= _widest(most)
+    return min(m, SPECIALISED_TOKENS) / sliver <= tokens <= max(2 * m, 2 * TILE_TOKENS)
 
 
 def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
@@ -238,6 +265,7 @@ def _multicasts(plans: list[Plan], fixed: Mapping[str, Any]) -> list[Plan]:
         replace(plan, multicast=PERSISTENT_CTAS)
         for plan in plans
         if plan.value_bytes == 1
+        and plan.channel_tiles % PERSISTENT_CTAS == 0
         and plan.split == plan.tiling.warps_k == 1
         and plan.tiling.token_tiles % PERSISTENT_CTAS == 0
         and plan.m_range[0] >= MULTICAST_TOKENS
@@ -257,7 +285,11 @@ def _rounding(plan: Plan) -> str:
     out, compute = plan.op.out, plan.op.activation
     if out.dtype.itemsize > compute.dtype.itemsize:
         return f"scaling in registers rounds weights to {compute.name}, outputs are {out.name} (scale='register' allows it)"
-    if compute.name == "bfloat16" and plan.packing.zero_dtype is not None:
+    if (
+        compute.name == "bfloat16"
+        and plan.packing.zero_dtype is not None
+        and plan.zero != "register"
+    ):
         return "scaling in registers rounds zero points to bfloat16 (scale='register' allows it)"
     return ""
 
@@ -265,11 +297,15 @@ def _rounding(plan: Plan) -> str:
 def _where_scaled(like: Plan) -> dict[str, str]:
     """Scales that change along K are applied in registers, and zero points with them; others wait for the end of K.
 
-    Lanes that hold no scaled weights leave scales to the sums of each group.
+    bfloat16 would round zero points by more than weights: they come off before, exactly. Lanes that hold no scaled weights
+    leave scales to the sums of each group.
     """
-    exact = not like.has_zeros or register_shifts(like.packing) is not None
-    if like.packing.has_unit and (like.has_groups or not exact):
-        return {"scale": "register", "zero": "sums"}
+    packing = like.packing
+    exact = not like.has_zeros or register_shifts(packing.one_class) is not None
+    if packing.has_unit and (like.has_groups or not exact):
+        coarse = packing.program.compute == "bfloat16" and packing.zero_dtype is not None
+        before = coarse and register_shifts(packing) is not None
+        return {"scale": "register", "zero": "register" if before else "sums"}
     return {"scale": "accumulator", "zero": "register" if like.has_zeros else "sums"}
 
 
@@ -285,7 +321,8 @@ def _depths(plan: Plan) -> list[int]:
     depths = [room // plan.load_ring.slot_bytes for room in rooms]
     # A short ring is worth no second CTA.
     kept = [depth for depth in depths if depth >= SHORT_RING] or depths[-1:]
-    return list(dict.fromkeys(min(max(depth, least), most) for depth in kept))
+    slices = max(1, plan.tiling.warps_k)  # each has as many slots
+    return list(dict.fromkeys(min(max(d, least), most) // slices * slices for d in kept))
 
 
 def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import group_of
 from ladder.scheduler.stage import Decode, Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
 
@@ -60,6 +61,9 @@ SPECIALISED_LATENCY = 155.0
 #: part of the SMs that clusters of so many CTAs can fill: they stay within a group of SMs, whose size no power of two
 #: divides (measured on an H200: 66 clusters of 2 run at once, 30 of 4)
 CLUSTER_SHARE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.72}
+
+#: warpgroups that fill the tensor cores of an SM; twice as many limit each other by issue
+PAIR = 2
 
 #: warp schedulers of an SM
 SCHEDULERS = 4
@@ -184,9 +188,9 @@ def work(plan: Plan) -> Work:
     warpgroups = plan.compute == "wgmma"
     products = steps * _products_of_step(plan)
     alu, fma, lsu, scratch = _decode(plan, k)
-    if "register" in (plan.zero, plan.scale):
-        # one fma of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
-        fma += tiling.channels * k / 8 * 4 * tiling.warps_m
+    # fmas of two lanes for each of the four registers that hold 8 codes, in every warp that multiplies them
+    fmas = (plan.zero == "register" and plan.has_zeros) + (plan.scale == "register")
+    fma += fmas * tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
     # ldmatrix.x4 brings four 8 x 8 pieces: one step of two token tiles; wgmma reads all tokens for 64 channels by itself
     fragments = 0 if warpgroups else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
@@ -221,10 +225,10 @@ def work(plan: Plan) -> Work:
         shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
         weight_bytes=weights + metadata,
         activation_bytes=activations / plan.multicast,
-        # a slot is refilled when its block is used up: half a block late, on average
+        # a slot is refilled when its block is used up, which is late
         in_flight=int(
             ring.rings
-            * (ring.slots - 1.5 - LOOKAHEAD_SLOTS * plan.lookahead)
+            * (ring.slots - FITS[plan.family].late - LOOKAHEAD_SLOTS * plan.lookahead)
             * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
         ),
     )
@@ -297,6 +301,8 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
+    if plan.launch == "pdl" and fit.pdl_wave_us is not None:
+        wave = fit.pdl_wave_us
     busiest, summed = -(-ctas // sms), plan.split > 1
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
@@ -338,6 +344,8 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     device, fit = plan.device, FITS[plan.family]
     clock = device.clock_hz / 1e6
     warpgroups = plan.tiling.threads // (WARPGROUP_WARPS * LANES)
+    if warpgroups == PAIR:
+        warpgroups *= together
     share = dict(fit.tensor).get((plan.tiling.warps_k, warpgroups), 1.0)
     product = device.instruction(_product(plan))
     rate = product.per_second or device.pipe_per_second("tensor") / LANES * product.operations
@@ -376,8 +384,8 @@ def _memory_bounds(
     weights = plan.packing.nbytes
     passes = 1
     if weights > L2_SHARE * device.l2_bytes:
-        # CTAs run channel tiles first: rows of tokens that do not run together read the weights again
-        together = max(1, device.sms // plan.channel_tiles)
+        # rows of tokens that do not run together read the weights again
+        together = max(1, group_of(plan), device.sms // plan.channel_tiles)
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     stores = m * op.n * op.out.dtype.itemsize
     from_dram = passes * weights + m * op.k * plan.value_bytes + stores

@@ -21,6 +21,9 @@ LONG_ATOM_STEPS = 16
 #: block that a kernel loads at once, unless a group or an atom asks for another
 DEFAULT_BLOCK_K = 128
 
+#: most bytes of a block in one row of a weight: beside wider codes, a ring would have room for too few blocks
+BLOCK_BYTES = 128
+
 
 def round_up(value: int, unit: int) -> int:
     """The smallest multiple of ``unit`` that is not below ``value``."""
@@ -53,9 +56,11 @@ class KGeometry:
     block_k: int
 
     @classmethod
-    def of(cls, k: int, group: int | None, atom_k: int, step_k: int = STEP_K) -> KGeometry:
-        """Cut ``k`` for groups of ``group`` elements (None: one group) and atoms of ``atom_k``, steps of ``step_k``."""
-        block = max(DEFAULT_BLOCK_K, atom_k)
+    def of(
+        cls, k: int, group: int | None, atom_k: int, bits: int = 1, step_k: int = STEP_K
+    ) -> KGeometry:
+        """Cut ``k`` for groups of ``group`` elements (None: one group), codes of ``bits``, atoms of ``atom_k``, steps of ``step_k``."""
+        block = max(min(DEFAULT_BLOCK_K, 8 * BLOCK_BYTES // bits), atom_k)
         if group is None or group >= k:
             return cls(k, k, atom_k, round_up(k, block), block)
         # A block of 8-bit operands is no longer than the rows of 128 bytes that wgmma reads: it cannot be halved.

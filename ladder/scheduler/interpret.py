@@ -25,6 +25,7 @@ from ladder.primitives import Primitive
 from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.raster import index_of
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.zero import register_shifts
 from ladder.ttype import Quantized
@@ -189,7 +190,7 @@ class _Rows:
         first = tiles - plan.shared_tiles(tiles)
         rows = np.arange(len(x))[:, None] // tokens
         columns = (self.tiles.start * TILE_ROWS + np.arange(whole.shape[1]))[None, :] // channels
-        is_shared = rows * plan.channel_tiles + columns >= first
+        is_shared = index_of(plan, -(-len(x) // tokens), rows, columns) >= first
         if not is_shared.any():
             return whole
         totals: Floats = np.where(is_shared, self._sum_of(x, k_slices(plan)), whole)
@@ -220,7 +221,8 @@ class _Rows:
             for step in self._steps(block * cut.block_k, cut.block_k):
                 k = self._columns(step)
                 group = k.start // cut.padded_group if plan.has_groups else 0
-                _add(sums, x[:, k] @ self._fragment(k, 0, group).T)
+                cls = plan.program.step_class[step % plan.program.steps]
+                _add(sums, x[:, k] @ self._fragment(k, cls, group).T)
         total = sums.astype(np.float32)
         if plan.scale == "register":
             unit: Floats = self.packed["unit"][1:]
@@ -229,14 +231,14 @@ class _Rows:
         factor: Floats = self._scale(0) * self._by_row(float(g.alpha), float(h.alpha))
         return total * factor
 
-    def _scaled(self, lanes: Floats, group: int) -> Floats:
+    def _scaled(self, lanes: Floats, cls: int, group: int) -> Floats:
         """Weights ``[rows, 16]`` scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
         plan = self.plan
-        ((g, h),) = plan.program.affine
+        g, h = plan.deferred[cls]
         alpha = self._by_row(float(g.alpha), float(h.alpha))
         beta = self._by_row(float(g.beta), float(h.beta))
         unit, scale = self.packed["unit"][0], self._scale(group)
-        if self.zeros is None:
+        if self.zeros is None or plan.zero == "register":
             offset = scale * unit * beta
         elif plan.packing.weight.zero == "rescaled":
             offset = (scale * beta - self.zeros[:, group]) * unit
@@ -282,12 +284,14 @@ class _Rows:
         return slice(step * step_k, (step + 1) * step_k)
 
     def _fragment(self, k: slice, cls: int, group: int) -> Floats:
-        """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off where that is in registers."""
+        """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off and scaled where that is in registers."""
         lanes = self.lanes[:, k]
-        if self.plan.scale == "register":
-            return self._scaled(lanes, group)
-        if self.plan.zero != "register":
-            return lanes
+        if self.plan.zero == "register":
+            lanes = self._taken_off(lanes, cls, group)
+        return self._scaled(lanes, cls, group) if self.plan.scale == "register" else lanes
+
+    def _taken_off(self, lanes: Floats, cls: int, group: int) -> Floats:
+        """Lanes ``[rows, 16]`` without their zero points, exactly."""
         shifts = register_shifts(self.plan.reading)
         assert shifts is not None, "the plan checker admits exact subtraction only"
         units, betas = zip(

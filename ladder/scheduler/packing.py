@@ -35,6 +35,7 @@ from ladder.scheduler.packing_check import check_weights
 from ladder.scheduler.packing_zeros import zero_codes, zero_values
 from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
+from ladder.ttype.arrays import Codes
 
 #: rows of a tile: the M extent of mma.m16n8k16
 TILE_ROWS = 16
@@ -43,7 +44,7 @@ TILE_ROWS = 16
 BAND_TILES = 4
 
 #: raised whenever the same weights would get other bytes
-PACKING_VERSION = 2
+PACKING_VERSION = 3
 
 #: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
 METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)
@@ -76,7 +77,8 @@ class Packing:
     def geometry(self) -> KGeometry:
         """How K is cut into groups and blocks."""
         program = self.program
-        return KGeometry.of(self.k, self.weight.group[1], program.atom_k, program.step_k)
+        group = self.weight.group[1]
+        return KGeometry.of(self.k, group, program.atom_k, program.bits, program.step_k)
 
     @cached_property
     def step_k(self) -> int:
@@ -103,7 +105,7 @@ class Packing:
         """Tiles that lie in memory, those that only fill the last band included."""
         return self.bands * BAND_TILES
 
-    @property
+    @cached_property
     def atoms_per_block(self) -> int:
         """Atoms of one row tile in one block of K."""
         return self.geometry.block_k // self.program.atom_k
@@ -239,21 +241,19 @@ class Packing:
             PackingError: the weights have another type or shape, or hold codes that this packing's decode cannot carry.
         """
         check_weights(self, weights)
-        tiles, atom_k = self.stored_tiles, self.program.atom_k
-        codes = np.full((tiles * TILE_ROWS, self.geometry.padded_k), self.pad_code, np.uint8)
+        tiles, atom_k, cut = self.stored_tiles, self.program.atom_k, self.geometry
+        codes = np.full((tiles * TILE_ROWS, cut.padded_k), self.pad_code, weights.codes.dtype)
         codes[: self.n] = self._pad_groups(weights.codes, self.pad_code)
         packed = np.empty((tiles, self.atoms, self.atom_words), np.uint32)
         per_tile = codes.reshape(tiles, TILE_ROWS, self.atoms, atom_k)
-        chunk = max(1, (1 << 22) // (TILE_ROWS * self.geometry.padded_k))
+        chunk = max(1, (1 << 22) // (TILE_ROWS * cut.padded_k))
         for first in range(0, tiles, chunk):
             atoms = per_tile[first : first + chunk].transpose(0, 2, 1, 3)
             words = pack_atom(self.program, np.ascontiguousarray(atoms))
             packed[first : first + chunk] = words.reshape(*words.shape[:2], -1)[
                 ..., self.word_order
             ]
-        banded = packed.reshape(
-            self.bands, BAND_TILES, self.geometry.blocks, self.atoms_per_block, -1
-        )
+        banded = packed.reshape(self.bands, BAND_TILES, cut.blocks, self.atoms_per_block, -1)
         arrays: dict[str, NDArray[Any]] = {
             "weight": np.ascontiguousarray(banded.transpose(0, 2, 1, 3, 4))
         }
@@ -305,10 +305,10 @@ class Packing:
         words[..., self.word_order] = weight
         return words.reshape(*weight.shape[:-1], self.program.words, 32)
 
-    def _pad_groups(self, codes: NDArray[np.uint8], fill: int) -> NDArray[np.uint8]:
+    def _pad_groups(self, codes: Codes, fill: int) -> Codes:
         """Codes ``[n, k]`` -> ``[n, padded_k]``: every group padded, then the last block."""
         cut = self.geometry
-        spread = np.full((codes.shape[0], cut.padded_k), fill, np.uint8)
+        spread = np.full((codes.shape[0], cut.padded_k), fill, codes.dtype)
         if cut.is_contiguous:
             spread[:, : cut.k] = codes
             return spread
@@ -318,7 +318,7 @@ class Packing:
             spread[:, start : start + part.shape[1]] = part
         return spread
 
-    def _drop_padding(self, codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _drop_padding(self, codes: Codes) -> Codes:
         cut = self.geometry
         if cut.is_contiguous:
             return np.ascontiguousarray(codes[:, : cut.k])

@@ -85,11 +85,12 @@ def pack_arrays(
     zeros: Array | None = None,
     global_scale: float | None = None,
 ) -> dict[str, Array]:
-    """Pack codes uint8 ``[n, k]`` with their metadata, all arrays of one library on one device.
+    """Pack codes ``[n, k]`` with their metadata, all arrays of one library on one device.
 
     Args:
         packing: how.
-        codes: as in :class:`~ladder.ttype.Quantized`.
+        codes: as in :class:`~ladder.ttype.Quantized`; those of 16 bits as int16 too, for example a float16 tensor's
+            ``view(torch.int16)``.
         scales: ``[ceil(n / rows), ceil(k / columns)]``, in the scale's type or as its raw bits.
         zeros: as scales: uint8 codes, or numbers in the scale's type.
         global_scale: the second-level scale.
@@ -173,6 +174,8 @@ def check_packed(packing: Packing, arrays: Mapping[str, Array], *, exact: bool) 
 
 def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
     tiles, cut = packing.stored_tiles, packing.geometry
+    if codes.dtype.itemsize == 2:  # libraries can do more with signed integers
+        codes = raw_bits(xp, codes)
     padded = pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
     step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
     places = runs(packing.program)
@@ -190,9 +193,10 @@ def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
 def _pack_tiles(xp: Namespace, packing: Packing, codes: Array, places: tuple[Run, ...]) -> Array:
     """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32 * words]``."""
     program = packing.program
-    fragment = _fragment(xp, packing, codes)
-    index = fragment + constant(xp, _table_offsets(program), codes)
-    stored = lookup(xp, np.asarray(program.relabels, np.int32), index)
+    stored = _fragment(xp, packing, codes)
+    if not program.is_identity:
+        index = stored + constant(xp, _table_offsets(program), codes)
+        stored = lookup(xp, np.asarray(program.relabels, np.int32), index)
     words: list[Array] = [xp.zeros_like(stored[..., 0]) for _ in range(program.words)]
     for run in places:
         bits = (stored[..., run.code] >> run.low) & run.mask
@@ -215,26 +219,28 @@ def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
         words = xp.take(flat, constant(xp, inverse, weight), axis=2)
         words = xp.reshape(words, (*flat.shape[:2], program.words, 32))
         parts.append(_unpack_tiles(xp, packing, words, places))
-    codes = xp.concat(parts, axis=0)[: packing.n, :]
-    return _drop_groups(xp, packing, codes)
+    codes = _drop_groups(xp, packing, xp.concat(parts, axis=0)[: packing.n, :])
+    return contiguous(xp, codes).view(getattr(xp, packing.element.code_dtype.name))
 
 
 def _unpack_tiles(xp: Namespace, packing: Packing, words: Array, places: tuple[Run, ...]) -> Array:
-    """int32 ``[tiles, atoms, words, 32]`` -> codes uint8 ``[16 * tiles, padded_k]``."""
+    """int32 ``[tiles, atoms, words, 32]`` -> raw codes ``[16 * tiles, padded_k]``."""
     program = packing.program
     stored: list[Array] = [xp.zeros_like(words[:, :, 0, :]) for _ in range(program.codes)]
     for run in places:
         # an arithmetic shift brings copies of the sign; the mask takes them off
         bits = (words[:, :, run.word, :] >> run.position) & run.mask
         stored[run.code] = stored[run.code] | (bits << run.low)
-    index = xp.stack(stored, axis=3) + constant(xp, _table_offsets(program), words)
-    restore = np.argsort(np.asarray(program.relabels, np.int32), axis=1)
-    codes = lookup(xp, restore, index)
+    codes = xp.stack(stored, axis=3)
+    if not program.is_identity:
+        restore = np.argsort(np.asarray(program.relabels, np.int32), axis=1)
+        codes = lookup(xp, restore, codes + constant(xp, _table_offsets(program), words))
     tiles, atoms = words.shape[:2]
     split = xp.reshape(codes, (tiles, atoms, 8, 4, program.steps, 2, 2, program.lanes))
     #       tile atom g t step k_half row_half lane -> tile row_half g atom step k_half t lane
     ordered = xp.permute_dims(split, (0, 6, 2, 1, 4, 5, 3, 7))
-    return xp.astype(xp.reshape(ordered, (tiles * TILE_ROWS, -1)), xp.uint8)
+    raw = getattr(xp, RAW[packing.element.code_dtype.itemsize])
+    return xp.astype(xp.reshape(ordered, (tiles * TILE_ROWS, -1)), raw)
 
 
 def _fragment(xp: Namespace, packing: Packing, codes: Array) -> Array:
@@ -361,7 +367,7 @@ def _check(xp: Namespace, packing: Packing, codes: Array, metadata: Mapping[str,
         raise PackingError(
             f"codes are {codes.dtype}, not integers",
             at=packing.weight,
-            hint="one code per element, uint8, not packed",
+            hint=f"one code per element, {packing.element.code_dtype}, not packed: view numbers as integers",
         )
     for code in packing.program.undefined:
         if bool(xp.any(codes == code)):

@@ -67,7 +67,7 @@ class Plan:
         split: CTAs that share the K of one output tile, as a cluster.
         persistent: whether one CTA an SM works through the output tiles, loading the next while it stores the last. With
             ``split`` only tiles that are left over share their K, where there are so few that each finds a cluster.
-        multicast: CTAs of a cluster, side by side along the channels, that bring each other a part of their activations.
+        multicast: CTAs of a cluster, side by side along the channels, that share their tokens: each loads a part for all.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
         access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
@@ -100,17 +100,18 @@ class Plan:
     def reading(self) -> Packing:
         """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
 
-        A warp's mma takes the packing's, which is the cheapest; a warpgroup's wgmma, with its one set of accumulators, the one
-        with one class that finds every code at the same bits (:attr:`Packing.one_class`).
+        A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
+        keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
+        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
+        registers, by which all of them come to one factor, too.
         """
-        return self.packing.one_class if self.compute == "wgmma" else self.packing
+        several = self.compute != "wgmma" or self.scale == "register"
+        return self.packing if several else self.packing.one_class
 
     @property
     def program(self) -> DecodeProgram:
         """The decode program of this plan."""
         return self.reading.program
-
-    # -- sizes ------------------------------------------------------------------------------------------------
 
     @property
     def rows_loaded(self) -> int:
@@ -125,7 +126,7 @@ class Plan:
         """Warps that only load; they come after those that multiply."""
         return 1 if self.family == "specialised" else 0
 
-    @property
+    @cached_property
     def threads(self) -> int:
         """Threads of the CTA."""
         return self.tiling.threads + 32 * self.load_warps
@@ -177,8 +178,7 @@ class Plan:
     @property
     def sums_in_shared(self) -> bool:
         """Whether totals pass through shared memory before outputs are made of them."""
-        slices = self.split * self.tiling.warps_k
-        return slices > 1 or not self.stores_fragments
+        return self.split * self.tiling.warps_k > 1 or not self.stores_fragments
 
     @property
     def in_place(self) -> bool:
@@ -233,10 +233,9 @@ class Plan:
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        kind, k = self.op.activation.name, self.packing.step_k
-        if self.compute == "wgmma":
-            return f"wgmma.m64n{self.tiling.tokens}k{k}.{kind}.rs"
-        return f"mma.m16n8k{k}.{kind}"
+        kind, k, wgmma = self.op.activation.name, self.packing.step_k, self.compute == "wgmma"
+        shape = f"wgmma.m64n{self.tiling.tokens}k{k}" if wgmma else f"mma.m16n8k{k}"
+        return f"{shape}.{kind}" + ".rs" * wgmma
 
     @property
     def accumulator(self) -> str:
@@ -245,9 +244,8 @@ class Plan:
 
     @property
     def channel_tiles(self) -> int:
-        """CTAs along the output channels, whole clusters of those that share activations."""
-        tiles = -(-self.packing.row_tiles // self.tiling.tile_rows)
-        return -(-tiles // self.multicast) * self.multicast
+        """CTAs along the output channels."""
+        return -(-self.packing.row_tiles // self.tiling.tile_rows)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
@@ -257,16 +255,15 @@ class Plan:
     @property
     def load_ring(self) -> LoadRing:
         """The plan's load stage."""
-        ring = self.stages[0]
-        assert isinstance(ring, LoadRing)
-        return ring
+        assert isinstance(self.stages[0], LoadRing)
+        return self.stages[0]
 
     @cached_property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA, in bytes; the reduction reuses the ring's memory."""
-        reused = max((s.reused_bytes for s in self.stages if isinstance(s, Reduce)), default=0)
+        reused = max([s.reused_bytes for s in self.stages if isinstance(s, Reduce)], default=0)
         ring = self.load_ring.shared_bytes
-        return sum(s.shared_bytes for s in self.stages) - ring + max(ring, reused)
+        return sum([s.shared_bytes for s in self.stages]) - ring + max(ring, reused)
 
     @cached_property
     def launch_bytes(self) -> int:
@@ -274,21 +271,25 @@ class Plan:
         return residency.launch_bytes(self)
 
     @cached_property
+    def register_estimate(self) -> registers.Estimate:
+        """Registers per thread, see :mod:`ladder.scheduler.registers`."""
+        return registers.estimate(self)
+
+    @property
     def registers(self) -> int:
         """Registers per thread, estimated."""
-        return registers.kept(self)
+        return self.register_estimate.kept
 
-    @cached_property
+    @property
     def most_registers(self) -> int:
         """Registers per thread at the busiest point, estimated; with fewer the kernel would spill."""
-        return registers.most(self)
+        return self.register_estimate.most
 
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
 
-        Some decisions rule out others, which are given up for them unless they are asked for by name: converting in shared
-        memory warpgroup products and lookahead; another product, access or place than the specialised family has, that
-        family and what goes with it.
+        Some decisions rule out others, which are given up for them unless they are asked for by name: converting in shared memory
+        warpgroup products and lookahead; what the specialised family has not, that family and what goes with it.
 
         Raises:
             PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.

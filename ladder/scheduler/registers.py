@@ -7,7 +7,7 @@ and ptxas packs them to the last register; what they keep is known (measured on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ladder.scheduler.walk import sums_of_tokens
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: addresses, cursors, scales and the like
 BASE = 24
 READER_BASE = 18
+
+#: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
+CLOSE = 4
 
 #: steps of an atom from which more of its values live at once
 SHORT_ATOM = 8
@@ -30,29 +33,59 @@ QUARTERED = 128
 EIGHTS = 8
 
 
-def kept(plan: Plan) -> int:
-    """Registers per thread."""
+class Estimate(NamedTuple):
+    """Registers per thread of a plan.
+
+    Attributes:
+        kept: what lives all the time.
+        most: what the busiest point needs; with fewer the kernel would spill.
+        held: the constants of the decode program that find a register, those that are used most first; others cost an
+            operation each use.
+    """
+
+    kept: int
+    most: int
+    held: tuple[int, ...]
+
+
+def estimate(plan: Plan) -> Estimate:
+    """The registers of a plan; its held constants take what the rest leaves free."""
+    kept = _kept(plan)
+    most = kept + (CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages]))
+    held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
+    return Estimate(kept + len(held), most + len(held), held)
+
+
+def _kept(plan: Plan) -> int:
     if not plan.load_warps:
-        return BASE + sum(stage.registers for stage in plan.stages)
+        return BASE + sum([stage.registers for stage in plan.stages])
     program = plan.program
+    if not program.ops:  # words are fragments: those of two chunks, and what is read ahead
+        atoms = 2 * _atoms_of_chunk(plan) + atoms_at_once(plan) - 1
+        live = program.words * min(atoms, plan.atoms_per_block)
+        return READER_BASE + sums_of_tokens(plan) // 2 + live
     fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
-    return READER_BASE + sums_of_tokens(plan) // 2 + fragments + words + shifted
-
-
-def most(plan: Plan) -> int:
-    """Registers per thread at the busiest point; with fewer the kernel would spill."""
-    if plan.load_warps:
-        return kept(plan)
-    return kept(plan) + sum(stage.temporaries for stage in plan.stages)
+    # scale and offset of both row halves, for each further class
+    factors = 4 * (program.classes - 1) if plan.scale == "register" else 0
+    return READER_BASE + sums_of_tokens(plan) // 2 + fragments + words + shifted + factors
 
 
 def atoms_at_once(plan: Plan) -> int:
-    """Atoms of a block whose words a warp of the specialised family holds at once."""
-    if sums_of_tokens(plan) <= ALL_WORDS_TOKENS:
-        return plan.atoms_per_block
-    return min(2, plan.atoms_per_block)
+    """Atoms of a block whose words a warp of the specialised family holds at once.
+
+    Words that are fragments are read when there is room: before that products may still read the registers of two chunks.
+    """
+    atoms = plan.atoms_per_block
+    most = atoms if sums_of_tokens(plan) <= ALL_WORDS_TOKENS else min(2, atoms)
+    if not plan.program.multiplies_words:
+        return most
+    return max(1, min(most, atoms - 2 * _atoms_of_chunk(plan) + 1))
+
+
+def _atoms_of_chunk(plan: Plan) -> int:
+    return -(-plan.chunk_steps // plan.program.steps)
 
 
 def given(device: Device, threads: int) -> int:

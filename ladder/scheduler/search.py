@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 from ladder.checks import accept, optional, refuse_unknown, text
 from ladder.errors import LosslessError, ScheduleError
 from ladder.graph.matmul import MatMul
+from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.candidates import Rejected, enumerate_plans
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Cost, estimate
@@ -19,6 +20,7 @@ from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.quantize_plan import QuantizePlan, schedule_quantize
 from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan
 from ladder.scheduler.verify import WARPGROUP_TOKENS
 from ladder.ttile import Device
@@ -39,6 +41,10 @@ WORTH_A_KERNEL = 0.05
 
 #: largest M of each range of a plan set; the last range has no limit
 RANGE_ENDS = (8, 16, 32, 64, 128, 256, 512, 1024, None)
+
+#: where a range is cut further if the family of its plan has tiles that fit the parts, which then keep to that family
+FINER_ENDS = (48, 80, 96, 144, 160, 192, 224, 288, 320, 384)
+FINER_FAMILY = "specialised"
 
 #: placements of convert that one kernel cannot have, and what to do instead
 OTHER_PLACEMENTS = {
@@ -135,6 +141,11 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[1].us))
 
 
+@overload
+def schedule(
+    op: QuantizeActivations, device: str | Device = "h200", **fixed: Any
+) -> QuantizePlan: ...
+@overload
 def schedule(
     op: MatMul,
     device: str | Device = "h200",
@@ -142,11 +153,20 @@ def schedule(
     placement: str | None = None,
     tuned: TunedPlans | None = None,
     **fixed: Any,
-) -> Plan | PlanSet:
+) -> Plan | PlanSet: ...
+def schedule(
+    op: MatMul | QuantizeActivations,
+    device: str | Device = "h200",
+    *,
+    placement: str | None = None,
+    tuned: TunedPlans | None = None,
+    **fixed: Any,
+) -> Plan | PlanSet | QuantizePlan:
     """Choose how to run an operator on a device, in under a second and without measuring.
 
     Args:
-        op: the operator; with ``m=None`` the answer is a :class:`PlanSet` over one packing.
+        op: the operator; with ``m=None`` the answer is a :class:`PlanSet` over one packing. A quantisation of activations
+            has one plan, a :class:`QuantizePlan`, and neither placements nor measured plans.
         device: a device or the name of one.
         placement: where codes become compute values, ``"register"`` or ``"shared"`` (None: the search decides).
         tuned: measured plans, for example ``ladder.tuned()``; one that fits this operator, device and M exactly is
@@ -161,8 +181,12 @@ def schedule(
         DeviceError: the name of the device is unknown.
         LosslessError: the weight's codes may overflow in the activation's type.
     """
-    op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
     target = accept(device, DEVICE, "device", at="schedule(device=...)", error=ScheduleError)
+    if isinstance(op, QuantizeActivations):
+        beside = {"placement": placement, "tuned": tuned}
+        given = {name: value for name, value in beside.items() if value is not None}
+        return schedule_quantize(op, target, {**given, **fixed})
+    op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
     decisions = _decisions(placement, fixed)
     _refuse_overflow(op)
     _refuse_too_many_rows(op, decisions)
@@ -199,13 +223,29 @@ def _plans(query: _Query, least: int, ends: Sequence[int | None]) -> tuple[Plan,
     for most in ends:
         found = measured_plan(query.tuned, op, device, packing, (least, most), query.asked)
         best = found or rank(op, device, packing, (least, most), query.decisions).chosen
-        wider = _widened(plans[-1], best, measured=found is not None) if plans else None
-        if wider is None:
-            plans.append(best)
-        else:
-            plans[-1] = wider
+        for part in (best,) if found else _cut(query, best):
+            wider = _widened(plans[-1], part, measured=found is not None) if plans else None
+            if wider is None:
+                plans.append(part)
+            else:
+                plans[-1] = wider
         least = (most or 0) + 1
     return tuple(plans)
+
+
+def _cut(query: _Query, best: Plan) -> list[Plan]:
+    """The best plan of a range of M, after plans of its family for the parts of the range that have tiles of their own."""
+    least, most = best.m_range
+    if best.family != FINER_FAMILY or most is None:
+        return [best]
+    decisions = {**query.decisions, "family": best.family}
+    parts: list[Plan] = []
+    for end in FINER_ENDS:
+        if least <= end < most:
+            ranking = rank(query.op, query.device, query.packing, (least, end), decisions)
+            parts.append(ranking.chosen)
+            least = end + 1
+    return [*parts, replace(best, m_range=(least, most))]
 
 
 def shortlist(

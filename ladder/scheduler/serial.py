@@ -23,9 +23,11 @@ from ladder.checks import TEXT, accept
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.matmul import MatMul
+from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.quantize_plan import QuantizePlan
 from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
@@ -40,15 +42,21 @@ from ladder.ttile import (
     Operand,
     Tile,
 )
-from ladder.ttype import ComputeType, GroupedType, TType
+from ladder.ttype import DENSE, ComputeType, Dense, GroupedType, TType
 
 #: first line of the text; raised whenever a field changes its meaning
-FORMATS = {Plan: "ladder.plan/1", PlanSet: "ladder.planset/1", Packing: "ladder.packing/1"}
+FORMATS = {
+    Plan: "ladder.plan/1",
+    PlanSet: "ladder.planset/1",
+    Packing: "ladder.packing/1",
+    QuantizePlan: "ladder.quantize_plan/1",
+}
 
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
     *(GroupedType, ComputeType, GlobalScale, TokenScale, AddBias),
+    *(QuantizeActivations, QuantizePlan),
 )
 
 #: dataclasses that may be written, by name
@@ -87,6 +95,8 @@ def encode(value: Any) -> Json:
             return _tagged("fraction", str(value))
         case np.dtype():
             return _tagged("dtype", value.name)
+        case range():
+            return _tagged("range", len(value))
         case TType():
             return _encode_type(value)
     name = _name(type(value))
@@ -155,6 +165,23 @@ def load_plan(text: str) -> Plan:
     plan: Plan = _value(Plan, text)
     with _reading(Plan):
         verify(plan)
+    return plan
+
+
+def dump_quantize_plan(plan: QuantizePlan) -> str:
+    """Stable text of a plan that quantises activations."""
+    return _text(QuantizePlan, plan)
+
+
+def load_quantize_plan(text: str) -> QuantizePlan:
+    """Read :func:`dump_quantize_plan`'s text.
+
+    Raises:
+        PlanError: the text is no such plan, or of another version.
+    """
+    plan: QuantizePlan = _value(QuantizePlan, text)
+    with _reading(QuantizePlan):
+        plan.verify()
     return plan
 
 
@@ -266,11 +293,13 @@ def _document(cls: type, text: str) -> dict[str, Json]:
     return dict(document)
 
 
-def _tagged(tag: str, of: Json) -> Json:
+def _tagged(tag: str, of: str | int | list[Json]) -> Json:
     return {TAG: tag, "of": of}
 
 
 def _encode_type(element: TType) -> Json:
+    if isinstance(element, Dense):
+        return _tagged("dense", element.name)
     values = [
         None if code in element.unused else encode(float(value))
         for code, value in enumerate(element.values)
@@ -301,6 +330,8 @@ _READ: Mapping[str, Any] = {
     "set": lambda node: frozenset(decode(item) for item in node["of"]),
     "fraction": lambda node: Fraction(node["of"]),
     "dtype": _decode_dtype,
+    "range": lambda node: range(node["of"]),
+    "dense": lambda node: DENSE[node["of"]],
     "type": _decode_type,
 }
 

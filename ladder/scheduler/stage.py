@@ -8,6 +8,7 @@ registered emitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -93,7 +94,7 @@ class LoadRing(Stage):
             at += self._aligned(nbytes)
         return offsets
 
-    @property
+    @cached_property
     def slot_bytes(self) -> int:
         """Bytes of one slot."""
         return sum(self._aligned(nbytes) for _, nbytes in self.parts)
@@ -147,11 +148,13 @@ class ScaleRegisters(Stage):
     Attributes:
         groups: groups that one block of K touches.
         fragments: fragment registers that live at once.
+        exact_zeros: whether an exact fma takes zero points off before, and Z is 0: weights are then rounded once.
     """
 
     name: ClassVar[str] = "weight scale"
     groups: int
     fragments: int
+    exact_zeros: bool = False
 
     @property
     def registers(self) -> int:
@@ -160,7 +163,8 @@ class ScaleRegisters(Stage):
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""
-        return f"one fma of two lanes a register, {counted(self.groups, 'group')} a block; unit at the end"
+        count = "two fmas" if self.exact_zeros else "one fma"
+        return f"{count} of two lanes a register, {counted(self.groups, 'group')} a block; unit at the end"
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ def head(plan: Plan) -> list[str]:
     in_register = plan.scale == "register"
     walkers = ", one an SM works through the tiles" if plan.persistent else ""
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
-    brought = f", brought by {plan.multicast} CTAs to each other" if plan.multicast > 1 else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
+    cast = f", loaded for {plan.multicast} CTAs of a cluster at once" if plan.multicast > 1 else ""
     return [
         str(plan.op),
         f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
@@ -43,7 +43,7 @@ def head(plan: Plan) -> list[str]:
             else []
         ),
         *(
-            ["  scales   applied to decoded weights, zeros with them, by one fma a register"]
+            [f"  scales   applied to decoded weights, {_zeros_before_scales(plan)}"]
             if in_register
             else []
         ),
@@ -52,8 +52,14 @@ def head(plan: Plan) -> list[str]:
             ["  walk     the next block's first fragments beside the last products"]
             * plan.lookahead
         ),
-        f"  access   {plan.access} activations{brought}, {launch} launch",
+        f"  access   {plan.access} activations{cast}, {launch} launch",
     ]
+
+
+def _zeros_before_scales(plan: Plan) -> str:
+    if plan.zero == "register" and plan.has_zeros:
+        return "zeros before them, by an exact fma a register and one that rounds"
+    return "zeros with them, by one fma a register"
 
 
 def levels(plan: Plan) -> list[str]:

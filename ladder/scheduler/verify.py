@@ -15,8 +15,9 @@ from ladder.scheduler.decisions import OFFERED, misfits
 from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.problem import Problem, Rule
 from ladder.scheduler.registers import given
+from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify_specialised import (
-    multicast_is_whole,
+    multicast_is_even,
     persistent_is_kept,
     scales_are_applied_once,
     specialised_is_kept,
@@ -39,6 +40,9 @@ SLICE_BARRIERS = 15
 LOOKAHEAD_DEPTH = 3
 
 
+#: counts that a tiling holds
+TILING_PARTS = tuple(part.name for part in fields(Tiling))
+
 #: what every plan needs of a device besides its product instruction
 FEATURES = ("cp.async", "ldmatrix")
 
@@ -57,7 +61,7 @@ def decisions_have_their_kinds(plan: Plan) -> Iterator[Problem]:
 
 def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
     """Warps and tiles are counted from 1."""
-    parts = [getattr(plan.tiling, part.name) for part in fields(plan.tiling)]
+    parts = [getattr(plan.tiling, name) for name in TILING_PARTS]
     if not all(type(part) is int and part >= 1 for part in parts):
         yield Problem(f"a tiling holds integers >= 1, not {parts}", "at least one warp and tile")
 
@@ -73,9 +77,7 @@ def decisions_are_known(plan: Plan) -> Iterator[Problem]:
     if type(plan.split) is not int or plan.split < 1:
         yield Problem(f"K is shared by at least one CTA, not {plan.split}", "split >= 1")
     if type(plan.multicast) is not int or plan.multicast < 1:
-        yield Problem(
-            f"activations are for at least one CTA, not {plan.multicast}", "multicast >= 1"
-        )
+        yield Problem(f"tokens are loaded for one CTA, not {plan.multicast}", "multicast >= 1")
 
 
 def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
@@ -103,7 +105,7 @@ def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
     wanted += ["tma"] if plan.access == "tensor" else []
     wanted += ["cluster"] if plan.cluster > 1 else []
     wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.program.ops if op.kind == "cvt"})
-    for feature in wanted:
+    for feature in () if device.has(*wanted) else wanted:
         if not device.has(feature):
             yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
 
@@ -152,12 +154,7 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
 
 
 def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
-    """Zero points come off in registers only where every difference is a number of the compute type.
-
-    Where weights are scaled in registers, which rounds them, zero points come off with that.
-    """
-    if plan.scale == "register":
-        return
+    """Zero points come off in registers only where every difference is a number of the compute type."""
     if plan.zero == "register" and register_shifts(plan.reading) is None:
         yield Problem(
             f"zeros of {plan.op.weight} cannot be taken off exactly in {plan.packing.program.compute}",
@@ -206,11 +203,18 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
             f"activations of wgmma lie in tiles of {tile_k} k, a block has"
             f" {plan.packing.geometry.block_k}"
         )
-    if program.classes > 1 or plan.sum_sets:
+    if (program.classes > 1 and plan.scale != "register") or plan.sum_sets:
         yield Problem(
             f"wgmma keeps one set of accumulators, not {program.classes} classes and"
             f" {len(plan.sum_sets)} activation sums",
             'zero="register", or compute="mma"',
+        )
+    if (
+        program.is_constant
+    ):  # ptxas makes its registers anew between products, which it then runs one by one (C7513)
+        yield Problem(
+            f"all codes of {plan.op.element.name} decode to one value, which leaves nothing to decode beside products",
+            'compute="mma"',
         )
     if plan.family == "ring" and not plan.lookahead:
         yield Problem("products of wgmma run ahead of the ring barrier", "lookahead=True")
@@ -297,8 +301,8 @@ RULES: tuple[Rule, ...] = (
     specialised_is_kept,
     scales_are_applied_once,
     split_is_even,
+    multicast_is_even,
     persistent_is_kept,
-    multicast_is_whole,
     warpgroups_are_whole,
     m_range_is_covered,
     rows_fit_the_grid,

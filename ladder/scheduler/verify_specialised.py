@@ -10,6 +10,9 @@ from ladder.scheduler.problem import Problem
 #: CTAs of a cluster that every device with clusters takes (CUDA C++ guide, "Thread Block Clusters")
 CLUSTER_CTAS = 8
 
+#: rows after which a 128-byte swizzle repeats
+SWIZZLE_ROWS = 8
+
 #: CTAs of a cluster with which clusters fill all SMs of a device (on an H200 66 of 2 run at once, but 30 of 4)
 PERSISTENT_CTAS = 2
 
@@ -33,22 +36,23 @@ def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
                 f"the specialised family has {name} = {wanted!r}, not {value!r}",
                 f"{name}={wanted!r}, or another family",
             )
-    # A slice frees a slot after it began the block of its next turn, which must have had a slot of its own.
-    share = plan.packing.geometry.blocks // plan.split
-    if plan.tiling.warps_k > min(plan.depth - 1, share):
+    # A slice frees a slot after it began the block of its next turn, which must have had a slot of its own. And a slot
+    # belongs to one slice: another that waited for its second block while the first is still on its way, later than one
+    # that was asked for after it, would take the parity of the phase before the first for it (PTX ISA, "mbarrier").
+    share, slices = plan.packing.geometry.blocks // plan.split, plan.tiling.warps_k
+    if slices > min(plan.depth - 1, share) or plan.depth % slices:
         yield Problem(
-            f"{plan.tiling.warps_k} K slices take turns at {plan.depth} slots and {share} blocks",
-            "fewer K slices, or more slots than K slices",
+            f"{slices} K slices take turns at {plan.depth} slots and {share} blocks",
+            "fewer K slices, or for each as many slots, two or more",
         )
     if plan.sum_sets:
         yield Problem("the specialised family keeps no activation sums", 'zero="register"')
 
 
 def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
-    """Scales in registers: there are scales, one class of steps, and accumulators that only the unit multiplies."""
+    """Scales in registers: there are scales, and accumulators that only the unit multiplies."""
     if plan.scale != "register":
         return
-    program = plan.program
     if plan.family != "specialised":
         yield Problem(
             "scales are applied in registers by the specialised family only", 'scale="accumulator"'
@@ -57,12 +61,7 @@ def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
         yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
     elif not plan.packing.has_unit:
         yield Problem(
-            f"lanes of {program.compute} hold codes, not scaled weights", 'scale="accumulator"'
-        )
-    if program.classes > 1:
-        yield Problem(
-            f"scales in registers take one class of steps, not {program.classes}",
-            'scale="accumulator"',
+            f"lanes of {plan.program.compute} hold codes, not scaled weights", 'scale="accumulator"'
         )
 
 
@@ -85,6 +84,35 @@ def split_is_even(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def multicast_is_even(plan: Plan) -> Iterator[Problem]:
+    """CTAs of a cluster that share their tokens: as many channel tiles each, boxes of whole swizzles that M fills."""
+    count, tokens = plan.multicast, plan.tiling.tokens
+    if count == 1:
+        return
+    if plan.family != "specialised":
+        yield Problem("the specialised family alone loads for several CTAs", "multicast=1")
+    if plan.split > 1:
+        yield Problem("a cluster shares its tokens or its K, not both", "split=1, or multicast=1")
+    if count > (PERSISTENT_CTAS if plan.persistent else CLUSTER_CTAS):
+        yield Problem(
+            f"{count} CTAs load for each other, which is too large a cluster", "multicast=2"
+        )
+    if plan.channel_tiles % count:
+        yield Problem(
+            f"{plan.channel_tiles} channel tiles are no multiple of {count}", "multicast=1"
+        )
+    if tokens % (SWIZZLE_ROWS * count):
+        yield Problem(
+            f"a part of {tokens} tokens for each of {count} CTAs is no multiple of {SWIZZLE_ROWS} rows",
+            "more token tiles",
+        )
+    if plan.m_range[0] < tokens // count:
+        yield Problem(
+            f"M from {plan.m_range[0]} on does not fill boxes of {tokens // count} tokens",
+            "m_range from there on, or multicast=1",
+        )
+
+
 def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
     """Persistent: one warpgroup or more beside each other has all K of a tile, and stores fragments beside the ring."""
     if not plan.persistent:
@@ -101,29 +129,3 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
         )
     if plan.tiling.warps_k > 1:
         yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
-
-
-def multicast_is_whole(plan: Plan) -> Iterator[Problem]:
-    """CTAs that share activations each bring as many whole tiles of 8 tokens, which all of M's range fills."""
-    if plan.multicast == 1:
-        return
-    if plan.family != "specialised" or plan.split > 1:
-        yield Problem(
-            "activations are shared by CTAs of the specialised family that have all of K",
-            "multicast=1, or split=1",
-        )
-    if plan.multicast > PERSISTENT_CTAS:
-        yield Problem(
-            f"clusters of {plan.multicast} do not fill a device", f"multicast <= {PERSISTENT_CTAS}"
-        )
-    if plan.tiling.token_tiles % plan.multicast:
-        yield Problem(
-            f"{plan.tiling.token_tiles} token tiles cannot be brought by {plan.multicast} CTAs alike",
-            "a multicast that divides the token tiles",
-        )
-    part = plan.tiling.tokens // plan.multicast
-    if plan.m_range[0] < part:
-        yield Problem(
-            f"each of {plan.multicast} CTAs brings {part} tokens, there may be {plan.m_range[0]}",
-            "multicast=1 for few tokens",
-        )

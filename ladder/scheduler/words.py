@@ -24,7 +24,7 @@ def brief(plan: Plan) -> str:
         (f" {plan.compute} products,", plan.compute != "mma"),
         (f" K over {plan.split} CTAs,", plan.split > 1),
         (" persistent,", plan.persistent),
-        (f" activations shared by {plan.multicast} CTAs,", plan.multicast > 1),
+        (f" activations for {plan.multicast} CTAs at once,", plan.multicast > 1),
         (" lookahead,", plan.lookahead),
     )
     return (

@@ -6,6 +6,8 @@ holds the output transposed: [rows of the weight, tokens].
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+
 from ladder.errors import DeviceError
 from ladder.ttile import fragments
 from ladder.ttile.instruction import Instruction, Operand
@@ -115,6 +117,9 @@ def ldmatrix(count: int = 4) -> Instruction:
     )
 
 
+#: tokens by which products of a warpgroup grow in every operand type (PTX ISA, wgmma.mma_async, shape)
+WGMMA_STEP = 16
+
 _MMA = {
     16: (fragments.MMA_M16N8K16_A, fragments.MMA_M16N8K16_B),
     32: (fragments.MMA_M16N8K32_A, fragments.MMA_M16N8K32_B),
@@ -165,7 +170,7 @@ def wgmma(
 
     Args:
         dtype: type of both operands, a key of :data:`PTX_TYPE`.
-        n: tokens, a power of two from 8 to 256.
+        n: tokens, 8 or a multiple of 16 up to 256 (what every operand type takes).
         tera_ops: multiply and add operations per second of the device, in 10**12.
         measured: whether that rate was measured.
         weight_level: ``register`` or ``shared``.
@@ -174,13 +179,15 @@ def wgmma(
     held = fragments.WGMMA_M64K16_A if k == 16 else fragments.WGMMA_M64K32_A
     form = {"register": "rs", "shared": "ss"}[weight_level]
     spelled = f"{PTX_TYPE[dtype]}.{PTX_TYPE[dtype]}"
+    # A layout over F2 has powers of two; accumulators of other extents are n/8 blocks of n = 8.
+    total_fragment = fragments.wgmma_accumulator(n) if n & (n - 1) == 0 else None
     return Instruction(
         f"wgmma.m64n{n}k{k}.{dtype}.{form}",
         "compute",
         (
             Operand("weight", Tile((64, k), dtype), weight_level, held if form == "rs" else None),
             Operand("activation", Tile((n, k), dtype), "shared"),
-            Operand("accumulator", Tile((64, n), total), fragment=fragments.wgmma_accumulator(n)),
+            Operand("accumulator", Tile((64, n), total), fragment=total_fragment),
         ),
         "wgmma",
         f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{_PTX_ACCUMULATOR[total]}.{spelled}",
@@ -189,6 +196,29 @@ def wgmma(
         measured=measured,
         needs=frozenset({"wgmma", f"wgmma.{PTX_TYPE[dtype]}"}),
     )
+
+
+def wgmmas(
+    dtype: str, rates: Mapping[int, float], *, measured: Collection[int] = ()
+) -> Iterator[Instruction]:
+    """The RS forms of :func:`wgmma` for every number of tokens that ``rates`` spans.
+
+    Args:
+        dtype: type of both operands.
+        rates: tokens -> operations per second of the device, in 10**12. Between two of them time grows evenly with the
+            tokens, which makes a rate that is derived, not measured.
+        measured: tokens whose rate was measured.
+    """
+    known = sorted(rates)
+    for n in (*(n for n in known if n % WGMMA_STEP), *range(WGMMA_STEP, known[-1] + 1, WGMMA_STEP)):
+        if n in rates:
+            yield wgmma(dtype, n, tera_ops=rates[n], measured=n in measured)
+            continue
+        above = next(k for k in known if k > n)
+        below = max(k for k in known if k < n)
+        share = (n - below) / (above - below)
+        time = (1 - share) * below / rates[below] + share * above / rates[above]
+        yield wgmma(dtype, n, tera_ops=n / time)
 
 
 def _pair(weight: str, activation: str) -> str:

@@ -16,6 +16,7 @@ from ladder.ttype.compute import (
     float32,
     int8,
 )
+from ladder.ttype.dense import DENSE, Dense
 from ladder.ttype.element import TType
 from ladder.ttype.encoding import (
     Bipolar,
@@ -45,11 +46,13 @@ from ladder.ttype.scale import SCALE_TYPES, ScaleType, scale_type
 __all__ = [
     "CHANNEL",
     "COMPUTE_TYPES",
+    "DENSE",
     "SCALE_TYPES",
     "TENSOR",
     "Bipolar",
     "Codebook",
     "ComputeType",
+    "Dense",
     "Encoding",
     "Exact",
     "Example",

@@ -14,7 +14,8 @@ from ladder.errors import TypeDeclarationError
 
 Array = NDArray[Any]
 Bools = NDArray[np.bool_]
-Codes = NDArray[np.uint8]
+#: bit patterns: uint8 up to 8 bits, uint16 for 16
+Codes = NDArray[np.unsignedinteger[Any]]
 Values = NDArray[np.float64]
 
 

@@ -11,14 +11,17 @@ from numpy.typing import ArrayLike
 
 from ladder.checks import TRUTH, accept, shown
 from ladder.errors import TypeDeclarationError
-from ladder.ttype.arrays import Array, Codes, Values, as_array, as_values, read_only, where
+from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, read_only, where
 from ladder.ttype.encoding import Codebook, Encoding, Table, check_bits
 from ladder.ttype.group import Granularity, GroupedType, Zero, group_shape
 from ladder.ttype.nearest import Nearest
 
+#: codes that an error lists
+MOST_SHOWN = 64
+
 
 class TType:
-    """A number format of 1 to 8 bits, immutable.
+    """A number format of 1 to 8 bits, immutable. (Those of 16 bits are :class:`ladder.ttype.dense.Dense`.)
 
     Two types are equal when name, bits, unused codes and every bit of the tables agree (NaN equals
     NaN, -0.0 differs from 0.0).
@@ -67,6 +70,11 @@ class TType:
         return self._bits
 
     @property
+    def code_dtype(self) -> np.dtype[Any]:
+        """dtype of arrays of codes: uint8."""
+        return np.dtype(np.uint8)
+
+    @property
     def encoding(self) -> Encoding:
         """How the table was written down; it takes no part in equality."""
         return self._encoding
@@ -84,13 +92,13 @@ class TType:
     @cached_property
     def nan_codes(self) -> tuple[int, ...]:
         """Codes that mean NaN, ascending."""
-        nans = np.flatnonzero(np.isnan(self._values)).tolist()
+        nans = np.flatnonzero(np.isnan(self.values)).tolist()
         return tuple(code for code in nans if code not in self._unused)
 
     @cached_property
     def number_codes(self) -> tuple[int, ...]:
         """Codes that a weight may hold, ascending: neither unused nor NaN."""
-        return tuple(np.flatnonzero(~np.isnan(self._values)).tolist())
+        return tuple(np.flatnonzero(~np.isnan(self.values)).tolist())
 
     @cached_property
     def min(self) -> float:
@@ -105,18 +113,19 @@ class TType:
     @cached_property
     def pad_code(self) -> int:
         """The code that padding takes: of the smallest magnitude, positive if there is a choice."""
-        order = [(abs(self._values[c]), np.signbit(self._values[c]), c) for c in self.number_codes]
-        return int(min(order)[-1])
+        codes = np.flatnonzero(~np.isnan(self.values))
+        numbers = self.values[codes]
+        return int(codes[np.lexsort((codes, np.signbit(numbers), np.abs(numbers)))[0]])
 
     @property
     def has_zero(self) -> bool:
         """Whether a code means zero."""
-        return bool(self._values[self.pad_code] == 0)
+        return bool(self.values[self.pad_code] == 0)
 
     @property
     def is_integer(self) -> bool:
         """Whether every number of the table is whole."""
-        numbers = self._values[list(self.number_codes)]
+        numbers = self.values[list(self.number_codes)]
         return bool(np.all(np.isfinite(numbers)) and np.all(numbers == np.rint(numbers)))
 
     def decode(self, codes: ArrayLike) -> Values:
@@ -125,10 +134,10 @@ class TType:
         Raises:
             TypeDeclarationError: codes are no integers, out of range or unused.
         """
-        return self._values[self.check_codes(codes)]
+        return self.values[self.check_codes(codes)]
 
     def encode(self, array: ArrayLike, *, saturate: bool = True) -> Codes:
-        """Codes of the nearest values, uint8 of the same shape.
+        """Codes of the nearest values, of :attr:`code_dtype` and the same shape.
 
         * Ties go to the even code (for floats: IEEE round half to even); where both codes are even or
           both odd, to the lower code. Of equal values the lowest code is produced, and an unused code never.
@@ -149,18 +158,18 @@ class TType:
             inputs = self._overflowed(inputs)
         is_nan = np.isnan(inputs)
         if not is_nan.any():
-            return self._nearest.encode(inputs)
+            return self._encode(inputs)
         if not self.nan_codes:
             raise TypeDeclarationError(
                 f"{self} has no NaN, found NaN in {where(is_nan)}",
                 at=f"{self}.encode",
                 hint="replace the NaNs, for example with numpy.nan_to_num",
             )
-        codes = self._nearest.encode(np.where(is_nan, 0.0, inputs))
-        return np.where(is_nan, np.uint8(self.nan_codes[0]), codes)
+        codes = self._encode(np.where(is_nan, 0.0, inputs))
+        return np.where(is_nan, self.code_dtype.type(self.nan_codes[0]), codes)
 
     def check_codes(self, codes: ArrayLike, *, numbers_only: bool = False) -> Codes:
-        """``codes`` as uint8, after refusing whatever is no code of this type.
+        """``codes`` as :attr:`code_dtype`, after refusing whatever is no code of this type.
 
         Args:
             codes: integers of any dtype.
@@ -178,10 +187,12 @@ class TType:
                 at=f"codes of {self}",
                 hint="codes are bit patterns; TType.encode turns values into them",
             )
-        checked: Codes = given.astype(np.uint8, copy=False)
-        self._refuse(checked, self.unused, "unused codes")
-        if numbers_only:
-            self._refuse(checked, self.nan_codes, "NaN codes")
+        checked: Codes = given.astype(self.code_dtype, copy=False)
+        if self.unused:
+            bad = np.isin(checked, np.array(self.unused, self.code_dtype))
+            self._refuse(bad, self.unused, "unused codes")
+        if numbers_only and self.nan_codes:
+            self._refuse(np.isnan(self.values)[checked], self.nan_codes, "NaN codes")
         return checked
 
     def grouped(
@@ -216,35 +227,45 @@ class TType:
         """
         return GroupedType(self, group_shape(group), scale, zero, second)
 
+    def check_scalable(self) -> None:
+        """Refuse scales, where the element takes none; every element of at most 8 bits does."""
+
     @cached_property
     def _nearest(self) -> Nearest:
-        return Nearest.of(self._values)
+        return Nearest.of(self.values)
+
+    def _encode(self, inputs: Values) -> Codes:
+        """Codes of numbers, none of which is NaN; beyond the ends it saturates."""
+        return self._nearest.encode(inputs)
+
+    def _beyond(self, inputs: Values) -> Bools:
+        """Which numbers a cast without saturation would send beyond the largest finite value."""
+        return self._nearest.overflows(inputs)
 
     @property
     def _finite(self) -> Values:
-        return self._values[np.isfinite(self._values)]
+        return self.values[np.isfinite(self.values)]
 
     @cached_property
     def _key(self) -> tuple[object, ...]:
         return (self._name, self._bits, self._unused, self._values.tobytes())
 
-    def _refuse(self, codes: Codes, refused: tuple[int, ...], kind: str) -> None:
-        if not refused:
-            return
-        bad = np.isin(codes, np.array(refused, np.uint8))
+    def _refuse(self, bad: Bools, refused: tuple[int, ...], kind: str) -> None:
         if bad.any():
+            shown_codes = ", ".join(map(str, refused[:MOST_SHOWN]))
+            more = ", ..." if len(refused) > MOST_SHOWN else ""
             raise TypeDeclarationError(
                 f"found {kind} of {self} in {where(bad)}",
                 at=f"codes of {self}",
-                hint=f"{kind} of {self}: {', '.join(map(str, refused))}",
+                hint=f"{kind} of {self}: {shown_codes}{more}",
             )
 
     def _overflowed(self, inputs: Values) -> Values:
         """Inputs with whatever overflows replaced by what an unsaturated cast makes of it."""
-        beyond = self._nearest.overflows(inputs)
+        beyond = self._beyond(inputs)
         if not beyond.any():
             return inputs
-        if np.isinf(self._values).any():
+        if np.isinf(self.values).any():
             return np.where(beyond, np.copysign(np.inf, inputs), inputs)
         if self.nan_codes:
             return np.where(beyond, np.nan, inputs)

@@ -81,6 +81,7 @@ class GroupedType:
         if self.scale is None:
             self._check_bare()
             return
+        self.element.check_scalable()
         scale = scale_type(self.scale)
         if not ZERO.fits(self.zero):
             raise TypeDeclarationError(

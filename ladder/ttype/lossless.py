@@ -83,7 +83,7 @@ Losslessness = Exact | Rounds | MayOverflow
 
 
 def losslessness(
-    weight: GroupedType | TType | str,
+    weight: GroupedType | TType | ComputeType | str,
     compute: ComputeType | str,
     *,
     scale_on: ScaleOn = "accumulator",

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, read_only, where
+from ladder.ttype.compute import ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.quantized import Quantized, row_chunks, spread
@@ -16,7 +17,7 @@ from ladder.ttype.resolve import weight_type
 from ladder.ttype.scale import SCALE_TYPES, ScaleType
 
 
-def quantize(weights: ArrayLike, wt: GroupedType | TType | str) -> Quantized:
+def quantize(weights: ArrayLike, wt: GroupedType | TType | ComputeType | str) -> Quantized:
     """Quantise ``weights`` [N, K] to ``wt``, to nearest within each group.
 
     * Without a zero the scale is the smallest at which the largest and the smallest weight of the group
@@ -200,7 +201,7 @@ def _check_overflow(scales: Values, wanted: Values, scale: ScaleType, wt: Groupe
 def _encode(weights: Array, wt: GroupedType, affine: _Affine | None) -> Codes:
     """Codes of all weights, some rows at a time."""
     shape = (weights.shape[0], weights.shape[1])
-    codes = np.empty(shape, np.uint8)
+    codes = np.empty(shape, wt.element.code_dtype)
     for rows in row_chunks(shape):
         targets = weights[rows].astype(np.float64)
         if affine is not None:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ladder.checks import shown
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.ttype.arrays import Array, Codes, Values, as_array, as_values, read_only, where
+from ladder.ttype.compute import ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.resolve import weight_type
@@ -37,7 +38,7 @@ class Quantized:
 
     def __init__(
         self,
-        type: GroupedType | TType | str,  # noqa: A002  # as the attribute is called
+        type: GroupedType | TType | ComputeType | str,  # noqa: A002  # as the attribute is called
         codes: ArrayLike,
         scales: ArrayLike | None = None,
         zeros: ArrayLike | None = None,
@@ -56,7 +57,7 @@ class Quantized:
 
     @property
     def codes(self) -> Codes:
-        """uint8[N, K]."""
+        """[N, K], uint8; uint16 for a dense type."""
         return self._codes
 
     @property

@@ -8,6 +8,7 @@ from ladder.checks import TEXT, shown
 from ladder.errors import TypeDeclarationError
 from ladder.registry import suggestion, types
 from ladder.ttype.compute import COMPUTE_TYPES, ComputeType
+from ladder.ttype.dense import DENSE
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 
@@ -28,13 +29,13 @@ NOT_OFFERED: Mapping[str, str] = {
 }
 
 
-def element_type(given: TType | str) -> TType:
-    """An element, also by name: ``"int4"``.
+def element_type(given: TType | ComputeType | str) -> TType:
+    """An element, also by name: ``"int4"``; a compute type of 16 bits is a dense element.
 
     Raises:
         TypeDeclarationError: unknown name, or no element.
     """
-    found = types[given] if isinstance(given, str) else given
+    found = _element_or_other(given)
     if isinstance(found, TType):
         return found
     raise TypeDeclarationError(
@@ -44,13 +45,13 @@ def element_type(given: TType | str) -> TType:
     )
 
 
-def weight_type(given: GroupedType | TType | str) -> GroupedType:
-    """A grouped type, also by name; an element becomes a weight without scales.
+def weight_type(given: GroupedType | TType | ComputeType | str) -> GroupedType:
+    """A grouped type, also by name; an element becomes a weight without scales, and so does float16 or bfloat16.
 
     Raises:
         TypeDeclarationError: unknown name, or nothing that weights can be made of.
     """
-    found = types[given] if isinstance(given, str) else given
+    found = _element_or_other(given)
     if isinstance(found, GroupedType):
         return found
     if isinstance(found, TType):
@@ -58,8 +59,14 @@ def weight_type(given: GroupedType | TType | str) -> GroupedType:
     raise TypeDeclarationError(
         f"expected an element or a grouped type for a weight, found {_shown(found)}",
         at=f"type {_shown(given)}",
-        hint='for example ladder.types["int4"].grouped(128)',
+        hint='for example ladder.types["int4"].grouped(128), or float16 for weights that are not quantised',
     )
+
+
+def _element_or_other(given: object) -> object:
+    """What a name stands for; a compute type that weights can have is the element of such a weight."""
+    found = types[given] if isinstance(given, str) else given
+    return DENSE.get(found.name, found) if isinstance(found, ComputeType) else found
 
 
 def compute_type(given: ComputeType | str) -> ComputeType:

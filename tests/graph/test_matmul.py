@@ -68,7 +68,8 @@ def test_extents_at_the_edge():
         ({"activation": "float32"}, "activation = float32 is not offered"),
         ({"out": "int8"}, "out = int8 is not offered"),
         ({"activation": "float17"}, "float17"),
-        ({"weight": "float16"}, "float16"),
+        ({"weight": "float32"}, "float32"),
+        ({"weight": "bfloat16"}, "a weight of bfloat16"),
         ({"weight": "int44"}, "int44"),
     ],
 )

@@ -80,19 +80,23 @@ def test_littles_law_asks_for_bytes_in_flight():
         estimate(a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1), depth=d))
         for d in (2, 4)
     )
-    assert deep.in_flight == 5 * shallow.in_flight  # half a slot is late: 2.5 slots against 0.5
-    ratio = bound(shallow, "in flight").us / bound(deep, "in flight").us
-    assert ratio == pytest.approx(5, rel=1e-6)
+    late = FITS["skinny"].late
+    assert 0 < late < 2
+    ratio = (4 - late) / (2 - late)
+    assert deep.in_flight == pytest.approx(ratio * shallow.in_flight, rel=1e-6)
+    longer = bound(shallow, "in flight").us / bound(deep, "in flight").us
+    assert longer == pytest.approx(ratio, rel=1e-6)
     assert deep.us < shallow.us
 
 
 def test_lookahead_trades_a_slot_in_flight_for_a_shorter_chain():
     plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1), depth=4)
     plain, ahead = estimate(plan), estimate(replace(plan, lookahead=True))
-    # of the 3 slots that fill half a one is late; lookahead keeps most of another from being on its way
+    # of the slots that fill some part is late; lookahead keeps most of another from being on its way
     assert 0 < LOOKAHEAD_SLOTS <= 1
+    filling = 4 - FITS["skinny"].late
     assert ahead.in_flight / plain.in_flight == pytest.approx(
-        (2.5 - LOOKAHEAD_SLOTS) / 2.5, rel=1e-4
+        (filling - LOOKAHEAD_SLOTS) / filling, rel=1e-4
     )
     assert bound(ahead, "a warp's chain").us < bound(plain, "a warp's chain").us
 

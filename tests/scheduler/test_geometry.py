@@ -62,6 +62,16 @@ def test_contiguous_where_no_group_is_padded():
     assert not KGeometry.of(1000, 100, 64).is_contiguous
 
 
+def test_a_block_of_wide_codes_has_fewer_columns() -> None:
+    assert [KGeometry.of(1000, None, 32, bits).block_k for bits in (1, 4, 8, 16)] == [
+        128,
+        128,
+        128,
+        64,
+    ]
+    assert KGeometry.of(1000, None, 32, 16).padded_k == 1024
+
+
 def test_words():
     assert (round_up(17, 16), round_up(16, 16), round_up(0, 16)) == (32, 16, 0)
     assert [counted(n, w) for n, w in ((1, "block"), (2, "class"), (3, "flush"), (0, "wave"))] == [
@@ -75,7 +85,7 @@ def test_words():
 @pytest.mark.parametrize("atom", [32, 64, 128, 256])
 @pytest.mark.parametrize("group", [1, 16, 33, 64, 96, 100, 128, 129, 192, 256, 500])
 def test_blocks_of_8_bit_activations_are_never_halved(group, atom):
-    cut = KGeometry.of(4096, group, atom, 32)
+    cut = KGeometry.of(4096, group, atom, step_k=32)
     assert cut.block_k == max(128, atom)
     assert cut.padded_group >= group
     assert cut.padded_group % 32 == 0

@@ -18,7 +18,7 @@ from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Packing, choose_packing
 from ladder.scheduler.packing_arrays import runs
-from ladder.ttype import Quantized, weight_type
+from ladder.ttype import Quantized, quantize, weight_type
 
 INT4 = types["int4"]
 
@@ -181,3 +181,15 @@ def test_torch_moves_bits_anywhere(bits, weights_of):
     found = arrays["weight"].view(torch.int32).numpy()
     assert np.array_equal(found, packing.pack(weights)["weight"].view(np.int32))
     assert np.array_equal(packing.unpack_arrays(arrays)["codes"].numpy(), weights.codes)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_dense_codes_come_as_raw_bits_too(name):
+    packing = packing_of(name, activation=name)
+    weights = quantize(np.random.default_rng(0).standard_normal((37, 300)), name)
+    check_numpy(weights, packing)
+    for codes in (weights.codes.view(np.int16), weights.codes.astype(np.int32)):
+        assert_same(packing.pack_arrays(codes), packing.pack(weights))
+    with pytest.raises(PackingError, match="not integers") as caught:
+        packing.pack_arrays(weights.codes.view(np.float16))
+    assert "uint16" in caught.value.hint

@@ -249,3 +249,11 @@ def test_more_rows_than_a_grid_covers_are_refused_before_a_launch():
     assert "at most 1048560 rows a launch" in problem
     # without an upper limit a plan is legal: what it is called with is checked then
     assert not check(replace(fits, m_range=(0, None)))
+
+
+def test_a_type_of_one_value_is_not_multiplied_by_warpgroups():
+    """ptxas would make its constant registers anew between products, and run those one by one."""
+    op = matmul(m=512, n=256, k=1024, activation="float16", weight=types["signmag1"].grouped(128))
+    plan = schedule(op, device="h200")
+    assert plan.compute == "mma"
+    assert any("decode to one value" in text for text in check(replace(plan, compute="wgmma")))

@@ -253,7 +253,7 @@ G4, ZERO = INT4.grouped(4), INT4.grouped(4, zero="integer")
         ((INT4, CODES - 1.0), TypeDeclarationError, "integers, found dtype float64"),
         (("ternary", CODES + 3), TypeDeclarationError, "unused codes of ternary in 16 of 16"),
         (("fp8_e4m3fn", CODES + 127), TypeDeclarationError, "NaN codes of fp8_e4m3fn in 16 of 16"),
-        (("float16", CODES), TypeDeclarationError, "for a weight, found float16"),
+        (("float32", CODES), TypeDeclarationError, "for a weight, found float32"),
         ((INT4, CODES, ONES), TypeDeclarationError, "scales were given, but the type has none"),
         ((G4, CODES), TypeDeclarationError, "scales are missing"),
         ((G4, CODES, ONES, ONES), TypeDeclarationError, "zeros were given"),

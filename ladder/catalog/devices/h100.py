@@ -30,14 +30,14 @@ DEVICE = Device(
         *(isa.mma(t, tera_ops=575) for t in ("float16", "bfloat16")),
         isa.mma("int8", tera_ops=1159),
         *(
-            isa.wgmma(t, n, tera_ops=rate)
+            one
             for t in ("float16", "bfloat16")
-            for n, rate in ((256, 924), (128, 903), (64, 872), (32, 800), (16, 468), (8, 238))
+            for one in isa.wgmmas(t, {8: 238, 16: 468, 32: 800, 64: 872, 128: 903, 256: 924})
         ),
         *(
-            isa.wgmma(t, n, tera_ops=rate)
+            one
             for t in ("fp8_e4m3fn", "fp8_e5m2", "int8")
-            for n, rate in ((256, 1843), (128, 1803), (64, 1744), (32, 1600), (16, 936), (8, 476))
+            for one in isa.wgmmas(t, {8: 476, 16: 936, 32: 1600, 64: 1744, 128: 1803, 256: 1843})
         ),
         *(isa.wgmma(t, 256, tera_ops=926, weight_level="shared") for t in ("float16", "bfloat16")),
         isa.ldmatrix(4),

@@ -8,6 +8,10 @@ SMS = 132
 #: derived: 15.2 T lop3 lane instructions/s measured = 132 SMs x 64 lanes x 1.8 GHz (boost is 1.98 GHz)
 CLOCK_HZ = 1.8e9
 
+#: 10**12 operations/s of wgmma by its tokens, operands of 16 bits and of 8
+WIDE = {8: 238, 16: 468, 32: 800, 64: 872, 128: 903, 256: 924}
+NARROW = {8: 476, 16: 936, 32: 1600, 64: 1744}
+
 DEVICE = Device(
     name="h200",
     title="NVIDIA H200 SXM 141 GB",
@@ -29,29 +33,13 @@ DEVICE = Device(
         # measured
         *(isa.mma(t, tera_ops=575, measured=True) for t in ("float16", "bfloat16")),
         isa.mma("int8", tera_ops=1159, measured=True),
-        # measured with float16, e4m3 and s8; bfloat16 and e5m2 take over the rate of their width
-        *(
-            isa.wgmma(t, n, tera_ops=rate, measured=t == "float16")
-            for t in ("float16", "bfloat16")
-            for n, rate in ((256, 924), (128, 903), (64, 872), (16, 468), (8, 238))
-        ),
-        # derived: between its measured neighbours n = 16 and n = 64, bound by issue as they are
-        *(isa.wgmma(t, 32, tera_ops=800) for t in ("float16", "bfloat16")),
-        *(
-            isa.wgmma(t, n, tera_ops=rate, measured=t == "fp8_e4m3fn")
-            for t in ("fp8_e4m3fn", "fp8_e5m2")
-            for n, rate in ((256, 1843), (128, 1803))
-        ),
-        *(
-            isa.wgmma("int8", n, tera_ops=rate, measured=True)
-            for n, rate in ((256, 1879), (128, 1828))
-        ),
-        # derived: a wgmma of 8 bits takes the time of one of 16 bits and does twice the work
-        *(
-            isa.wgmma(t, n, tera_ops=rate)
-            for t in ("fp8_e4m3fn", "fp8_e5m2", "int8")
-            for n, rate in ((64, 1744), (32, 1600), (16, 936), (8, 476))
-        ),
+        # n = 32 is derived (between its neighbours, bound by issue as they are); bfloat16 and e5m2 take over the rate of
+        # their width, and a wgmma of 8 bits below n = 128 does twice the work of one of 16 bits
+        *isa.wgmmas("float16", WIDE, measured=(8, 16, 64, 128, 256)),
+        *isa.wgmmas("bfloat16", WIDE),
+        *isa.wgmmas("fp8_e4m3fn", NARROW | {128: 1803, 256: 1843}, measured=(128, 256)),
+        *isa.wgmmas("fp8_e5m2", NARROW | {128: 1803, 256: 1843}),
+        *isa.wgmmas("int8", NARROW | {128: 1828, 256: 1879}, measured=(128, 256)),
         isa.wgmma("float16", 256, tera_ops=926, measured=True, weight_level="shared"),
         isa.wgmma("bfloat16", 256, tera_ops=926, weight_level="shared"),
         isa.ldmatrix(4),

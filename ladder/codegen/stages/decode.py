@@ -6,12 +6,20 @@ do not all live at once; ptxas then overlaps the decode of one step with the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.decode.program import LANE_ADDRESS, Const, DecodeProgram, Op, Operand
+from ladder.decode.program import (
+    HELD_ARGUMENT,
+    LANE_ADDRESS,
+    Const,
+    DecodeProgram,
+    Op,
+    Operand,
+    held_constant,
+)
 from ladder.scheduler.geometry import vector_widths
 
 
@@ -23,17 +31,25 @@ class AtomDecoder:
         words: expressions of the lane's packed words.
         lookup: ``lookup(byte address) -> uint32`` into the program's table.
         lane_address: expression of ``4 * lane``.
+        held: registers of those constants that have one, by their bits.
     """
 
     def __init__(
-        self, program: DecodeProgram, words: list[Any], lookup: Any, lane_address: Any, tag: str
+        self,
+        program: DecodeProgram,
+        words: list[Any],
+        lookup: Any,
+        lane_address: Any,
+        held: Mapping[int, Any],
+        tag: str,
     ) -> None:
-        self.program, self.lookup = program, lookup
+        self.program, self.lookup, self.held = program, lookup, held
         self.values: dict[int, Any] = dict(enumerate(words))
         self.values[LANE_ADDRESS] = lane_address
         self.producers = {op.dst: (place, op) for place, op in enumerate(program.ops)}
         # Registers, not bound names: a value may be used in a later stage's scope than the one it is made in.
-        self.registers = e.registers(f"d{tag}", max(1, len(program.ops)), "uint32")
+        if program.ops:
+            self.registers = e.registers(f"d{tag}", len(program.ops), "uint32")
 
     def fragment(self, step: int) -> list[Any]:
         """The four registers a0..a3 of a step of the atom (PTX ISA, mma.m16n8k16 A fragment)."""
@@ -45,6 +61,9 @@ class AtomDecoder:
         if operand not in self.values:
             place, op = self.producers[operand]
             arguments = [self._value(argument) for argument in op.args]
+            constant = held_constant(op)
+            if constant is not None and constant.bits in self.held:
+                arguments[HELD_ARGUMENT[op.kind]] = self.held[constant.bits]
             e.store(self.registers, place, _OPERATIONS[op.kind](op, arguments, self.lookup))
             self.values[operand] = self.registers[place]
         return self.values[operand]
@@ -121,8 +140,25 @@ class DecodeEmitter:
     def __init__(self, kernel: Kernel, table_base: int) -> None:
         self.kernel, self.table_base = kernel, table_base
         self.program = kernel.plan.program
-        self.lane_address = e.bind(e.cast("uint32", kernel.lane) * e.u32(4), "lane_address")
+        # 4 * lane as half of a byte of 8 * thread: of (4 * thread) & 124 the compiler would make (word & mask) | lane_address by
+        # two operations, one with either mask.
+        eights = e.call("prmt", e.cast("uint32", kernel.thread) * e.u32(8), e.u32(0), e.u32(0x4440))
+        self.lane_address = e.bind(eights >> e.u32(1), "lane_address")
+        self.held = self._hold_constants()
         self.count = 0
+
+    def _hold_constants(self) -> dict[int, Any]:
+        """Registers for the constants that stand beside another one.
+
+        Each is a sum with 0, of which the compiler does not know that it is 0: it would write a constant that it knows into
+        instructions, and take two for each operation that has two (measured: int3, 68 LOP3 in place of 36 for 16 registers).
+        """
+        constants = self.kernel.plan.register_estimate.held
+        if not constants:
+            return {}
+        sign = e.cast("uint32", self.kernel.thread) + e.cast("uint32", self.kernel.arg["m"])
+        zero = e.hold(sign >> e.u32(31), "zero", "uint32")
+        return {bits: e.hold(e.u32(bits) + zero, "held", "uint32") for bits in constants}
 
     def fill_table(self) -> None:
         """Replicate the table for every lane; a CTA barrier must follow before the first decode."""
@@ -142,19 +178,26 @@ class DecodeEmitter:
         """A decoder for the atom whose packed words begin at byte ``start`` of the arena."""
         self.count += 1
         return AtomDecoder(
-            self.program, self._read_words(start), self._lookup, self.lane_address, str(self.count)
+            self.program,
+            self._read_words(start),
+            self._lookup,
+            self.lane_address,
+            self.held,
+            str(self.count),
         )
 
     def _read_words(self, start: Any) -> list[Any]:
         words = e.registers(f"w{self.count}", self.program.words, "uint32")
-        at, first = start // 4, 0
+        first = 0
         for width in vector_widths(self.program.words):
-            e.load_vector(
-                words, first, self.kernel.shared["uint32"], at + self.kernel.lane * width, width
-            )
-            at, first = at + 32 * width, first + width
+            address = start + (32 * first + self.kernel.lane * width) * 4
+            e.load_shared(words, first, self.kernel.shared_address(address), width)
+            first += width
         return [words[i] for i in range(self.program.words)]
 
     def _lookup(self, address: Any) -> Any:
-        index = e.cast("int32", address >> e.u32(2)) + self.table_base // 4
-        return self.kernel.shared["uint32"][index]
+        # By its byte address: of an index the compiler makes one by clearing two low bits, unless it keeps track of them through
+        # all of the decoding, which it pays for with more operations than that (measured: nf4, 4 LOP3 of 20 instructions).
+        entry = e.registers("entry", 1, "uint32")
+        e.load_shared(entry, 0, self.kernel.shared_address(self.table_base) + address, 1)
+        return entry[0]

@@ -1,0 +1,282 @@
+"""Lowering of plans that quantise activations: the largest magnitude of a row, then its codes.
+
+pieces of x -> registers        (vector access; elements are read again where it is scalar)
+largest |x| of a thread         as bits without sign: floats of one sign are in the order of their bits
+... of a warp by shuffles, of a row through shared memory
+scale = max(largest / top, 2^-126); code = x * (1 / scale), to nearest even, saturating
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import STORAGE, UNBOUNDED
+from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
+from ladder.codegen.listing import listing
+from ladder.codegen.tvm_api import IRBuilder, T, lower_to_cuda
+from ladder.codegen.widen import widen, widen_pair
+from ladder.errors import LoweringError
+from ladder.graph.quantize_activations import LEAST_SCALE
+from ladder.scheduler.quantize_plan import LANES, PIECE, QuantizePlan
+
+#: bits of two 16-bit floats without their signs
+MAGNITUDES = 0x7FFF7FFF
+
+#: role -> kind and dtype of the arguments, in the order of declaration; x and y have those of the operator
+_ARGUMENTS = (
+    ("x", "buffer", ""),
+    ("y", "buffer", ""),
+    ("x_scale", "buffer", "float32"),
+    ("m", "scalar", "int32"),
+    ("x_stride_m", "scalar", "int64"),
+    ("x_stride_k", "scalar", "int64"),
+)
+
+
+def _int8_word(values: list[Any]) -> Any:
+    """Four codes in a word, the first lowest (PTX ISA, cvt to .s8: sign-extended to the register)."""
+    codes = [e.call("cvt_s8_f32", value) for value in values]
+    low = e.call("prmt", codes[0], codes[1], e.u32(0x0040))
+    high = e.call("prmt", codes[2], codes[3], e.u32(0x0040))
+    return e.call("prmt", low, high, e.u32(0x5410))
+
+
+def _e4m3_word(values: list[Any]) -> Any:
+    low, high = (
+        e.cast("uint32", e.call("cvt_e4m3x2_f32", values[i + 1], values[i])) for i in (0, 2)
+    )
+    return low | (high << e.u32(16))
+
+
+def _e4m3_byte(value: Any) -> Any:
+    return e.cast("uint8", e.call("cvt_e4m3x2_f32", e.f32(0.0), value))
+
+
+def _int8_byte(value: Any) -> Any:
+    return e.cast("uint8", e.call("cvt_s8_f32", value))
+
+
+#: target -> four float32 to a word of codes, one float32 to a byte
+_WORD: dict[str, Callable[[list[Any]], Any]] = {"int8": _int8_word, "fp8_e4m3fn": _e4m3_word}
+_BYTE: dict[str, Callable[[Any], Any]] = {"int8": _int8_byte, "fp8_e4m3fn": _e4m3_byte}
+
+
+class _Quantizer:
+    """The kernel under construction. Made inside an open PrimFunc frame."""
+
+    def __init__(self, plan: QuantizePlan) -> None:
+        self.plan, self.op = plan, plan.op
+        self.source = plan.op.source.name
+        self.arg = self._declare()
+        T.device_entry()
+        rows = plan.rows
+        block = T.cta_id([(self.arg["m"] + (rows - 1)) // rows])
+        thread = T.thread_id([plan.threads])
+        self.lane = e.bind(thread % LANES, "lane")
+        self.warp = e.bind(thread // LANES, "warp")
+        self.within = e.bind(thread % plan.row_threads, "within")
+        self.row = e.bind(block * rows + thread // plan.row_threads, "row")
+        self.exists = self.row < self.arg["m"]
+        words = plan.shared_bytes // 4
+        self.shared = T.alloc_buffer((words,), "uint32", scope="shared.dyn", align=16)
+        IRBuilder.name("largest", self.shared)
+
+    def _declare(self) -> dict[str, Any]:
+        declared: dict[str, Any] = {}
+        for role, kind, dtype in arguments_of(self.plan):
+            if kind == "scalar":
+                declared[role] = T.arg(role, T.int32() if dtype == "int32" else T.int64())
+                continue
+            handle = T.arg(role, T.handle())
+            storage = "uint8" if role == "y" else STORAGE[dtype]
+            buffer = T.match_buffer(handle, (UNBOUNDED,), storage, align=1)
+            IRBuilder.name(role, buffer)
+            declared[role] = buffer
+        return declared
+
+    def emit(self) -> None:
+        if self.plan.launch == "pdl":
+            e.ptx("griddepcontrol.launch_dependents")
+            e.ptx("griddepcontrol.wait")
+        self.most = e.registers("most", 2, "uint32")
+        for half in range(2):
+            e.store(self.most, half, e.u32(0))
+        rows = _Pieces(self) if self.plan.access == "vector" else _Elements(self)
+        with e.stage("load"):
+            rows.measure()
+        inverse = self._scale(self._reduce())
+        with e.stage("store"):
+            rows.quantize(inverse)
+
+    def take(self, low: Any, high: Any) -> None:
+        """Take magnitudes into the largest: one in the upper half of a word, one below; lower halves do not matter."""
+        for half, word in enumerate((low, high)):
+            e.store(self.most, half, T.max(self.most[half], word))
+
+    def _reduce(self) -> Any:
+        """The largest magnitude of the row, as 16 bits."""
+        with e.stage("reduce"):
+            largest = e.registers("of_row", 1, "uint32")
+            either = T.max(self.most[0], self.most[1])
+            e.store(largest, 0, either >> e.u32(16))
+            shuffle = getattr(T.cuda, "__shfl_xor_sync")
+            for distance in (16, 8, 4, 2, 1):
+                other = shuffle(T.uint32(0xFFFFFFFF), largest[0], distance, LANES)
+                e.store(largest, 0, T.max(largest[0], e.bind(other, "other")))
+            if self.plan.warps == 1:
+                return largest[0]
+            with e.when(self.lane == 0):
+                e.store(self.shared, self.warp, largest[0])
+            e.sync_cta()
+            first = e.bind(self.warp // self.plan.warps * self.plan.warps, "first_warp")
+            for place in range(self.plan.warps):
+                e.store(largest, 0, T.max(largest[0], self.shared[first + place]))
+            return largest[0]
+
+    def _scale(self, largest: Any) -> Any:
+        """Store the scale of the row; its inverse."""
+        with e.stage("scale"):
+            value = widen(self.source, e.cast("uint16", largest))
+            divided = e.bind(value / e.f32(self.op.top), "divided")
+            least = e.f32(float(LEAST_SCALE))
+            # Compared this way round, a NaN stays.
+            scale = e.hold(e.select(divided < least, least, divided), "scale", "float32")
+            with e.when(e.both(self.within == 0, self.exists)):
+                e.store(self.arg["x_scale"], self.row, scale)
+            return e.hold(e.f32(1.0) / scale, "inverse", "float32")
+
+    def place(self, element: Any) -> Any:
+        """Index in the codes of an element of the row."""
+        return e.i64(self.row) * e.i64(self.op.k) + e.i64(element)
+
+
+class _Pieces:
+    """Rows in pieces of eight elements, which stay in registers."""
+
+    def __init__(self, quantizer: _Quantizer) -> None:
+        self.q, plan = quantizer, quantizer.plan
+        self.count, self.threads = plan.pieces, plan.row_threads
+        self.words = e.registers("pieces", 4 * self.count, "uint32")
+
+    def _pieces(self) -> Any:
+        """Number of each piece of the thread in its row, and whether there is one."""
+        total = self.q.op.k // PIECE
+        for index in range(self.count):
+            piece = self.q.within + index * self.threads
+            full = (index + 1) * self.threads <= total
+            yield index, piece, self.q.exists if full else e.both(self.q.exists, piece < total)
+
+    def measure(self) -> None:
+        """Read the pieces, all before the first is looked at."""
+        x, start = self.q.arg["x"], e.i64(self.q.row) * self.q.arg["x_stride_m"]
+        for index in range(4 * self.count):
+            e.store(self.words, index, e.u32(0))
+        for index, piece, is_there in self._pieces():
+            with e.when(is_there):
+                words = [self.words[4 * index + word] for word in range(4)]
+                e.ptx("ld.global.v4.b32", *words, x.ptr_to([start + e.i64(piece * PIECE)]))
+        for index in range(4 * self.count):
+            magnitudes = self.words[index] & e.u32(MAGNITUDES)
+            self.q.take(magnitudes << e.u32(16), magnitudes)
+
+    def quantize(self, inverse: Any) -> None:
+        """Write the codes of each piece, eight bytes."""
+        word_of = _WORD[self.q.op.target.name]
+        for index, piece, is_there in self._pieces():
+            with e.when(is_there):
+                codes = e.registers("codes", 2, "uint32")
+                for half in range(2):
+                    pairs = [
+                        widen_pair(self.q.source, self.words[4 * index + 2 * half + word])
+                        for word in range(2)
+                    ]
+                    values = [value * inverse for pair in pairs if pair for value in pair]
+                    e.store(codes, half, word_of(values))
+                target = self.q.arg["y"].ptr_to([self.q.place(piece * PIECE)])
+                e.ptx("st.global.v2.b32", target, codes[0], codes[1])
+
+
+class _Elements:
+    """Rows element by element, which are read twice."""
+
+    def __init__(self, quantizer: _Quantizer) -> None:
+        self.q, self.threads = quantizer, quantizer.plan.row_threads
+
+    def _element(self, turn: Any) -> tuple[Any, Any, Any]:
+        """An element's number in its row, whether there is one, and its place in x."""
+        q = self.q
+        element = e.bind(q.within + turn * self.threads, "element")
+        at = e.i64(q.row) * q.arg["x_stride_m"] + e.i64(element) * q.arg["x_stride_k"]
+        return element, e.both(q.exists, element < q.op.k), at
+
+    def measure(self) -> None:
+        """Read the elements for their magnitudes."""
+        with e.loop(-(-self.q.op.k // self.threads), "turn") as turn:
+            _, is_there, at = self._element(turn)
+            with e.when(is_there):
+                bits = e.cast("uint32", self.q.arg["x"][at]) << e.u32(16)
+                self.q.take(bits & e.u32(MAGNITUDES), e.u32(0))
+
+    def quantize(self, inverse: Any) -> None:
+        """Read them again, and write their codes."""
+        byte_of = _BYTE[self.q.op.target.name]
+        with e.loop(-(-self.q.op.k // self.threads), "turn") as turn:
+            element, is_there, at = self._element(turn)
+            with e.when(is_there):
+                value = widen(self.q.source, self.q.arg["x"][at])
+                e.store(self.q.arg["y"], self.q.place(element), byte_of(value * inverse))
+
+
+def arguments_of(plan: QuantizePlan) -> tuple[tuple[str, str, str], ...]:
+    """Role, kind and dtype of the arguments of a plan's kernel."""
+    dtypes = {"x": plan.op.source.name, "y": plan.op.out_dtype.name}
+    wanted = [a for a in _ARGUMENTS if a[0] != "x_stride_k" or plan.access == "scalar"]
+    return tuple((role, kind, dtypes.get(role, dtype)) for role, kind, dtype in wanted)
+
+
+def build_quantize(plan: QuantizePlan, name: str) -> Any:
+    """The PrimFunc of a plan's kernel."""
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name(name)
+        _Quantizer(plan).emit()
+    return builder.get()
+
+
+def lower_quantize(plan: QuantizePlan) -> LoweredKernel:
+    """Lower a plan through TensorIR to CUDA text and an instruction listing.
+
+    Raises:
+        PlanError: the plan breaks a rule of its device.
+        LoweringError: TVM is missing or another release than the pinned one.
+    """
+    plan.verify()
+    digest = hashlib.sha256(plan.to_json().encode()).hexdigest()[:12]
+    name = f"ladder_quantize_{plan.op.source.name}_{plan.op.target.name}_{digest}"
+    device = lower_to_cuda(build_quantize(plan, name), plan.device.arch)
+    declared = {role: (kind, dtype) for role, kind, dtype in arguments_of(plan)}
+    ordered = []
+    for parameter in device.parameters:
+        role = parameter.removesuffix("_ptr")
+        if role not in declared:
+            raise LoweringError(
+                f"the lowered kernel has a parameter {parameter!r} that no argument declared",
+                at=device.name,
+            )
+        kind: Any = declared[role][0]
+        ordered.append(Parameter(parameter, kind, declared[role][1], role))
+    return LoweredKernel(
+        name=device.name,
+        source=device.source,
+        parameters=tuple(ordered),
+        launch=Launch(
+            grid=(CeilDiv(plan.rows), 1, 1),
+            block=(plan.threads, 1, 1),
+            shared_bytes=plan.shared_bytes,
+            attributes=("pdl",) if plan.launch == "pdl" else (),
+        ),
+        listing=listing(device.function),
+        device_arch=plan.device.arch,
+    )

@@ -1,0 +1,310 @@
+"""The plan of a kernel that quantises activations: how rows are shared among warps, as one frozen value.
+
+Warps of a CTA have a row together, or several rows between them. Each thread keeps its pieces of 16 bytes in registers
+between the two passes (the largest magnitude, then the codes), so that x is read once. Rows that do not begin on a piece, and
+rows too long for registers, are read element by element, twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ladder.checks import (
+    Expected,
+    accept,
+    instance,
+    integer,
+    one_of,
+    optional,
+    refuse_unknown,
+    several,
+    shown,
+)
+from ladder.errors import LadderError, PlanError, ScheduleError, ShapeError
+from ladder.graph.matmul import MAX_EXTENT
+from ladder.graph.quantize_activations import QuantizeActivations
+from ladder.scheduler.cost import LARGE_M, Bound, Cost
+from ladder.scheduler.problem import Problem
+from ladder.ttile import Device
+
+LANES = 32
+#: activations of two bytes in one piece of 16
+PIECE = 8
+#: pieces that a thread keeps: 64 registers
+MOST_PIECES = 16
+#: pieces of a thread that the chosen plan has, where there are warps enough: loads that are on their way together
+FEW_PIECES = 4
+MOST_WARPS = 32
+#: warps of a CTA, at least, where rows are short
+CTA_WARPS = 4
+
+ACCESSES = ("vector", "scalar")
+LAUNCHES = ("plain", "pdl")
+WARPS = (1, 2, 4, 8, 16, 32)
+
+COUNT = integer(1, MOST_WARPS)
+
+#: decision -> what it has to be
+DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        "op": instance(QuantizeActivations),
+        "device": instance(Device),
+        "warps": COUNT,
+        "rows": COUNT,
+        "access": one_of(ACCESSES),
+        "launch": one_of(LAUNCHES),
+        "m_range": several(optional(integer(0, MAX_EXTENT)), "(least M, most M or None)", 2),
+    }
+)
+FIXABLE = ("warps", "rows", "access", "launch")
+
+
+@dataclass(frozen=True)
+class QuantizePlan:
+    """One kernel's decisions; see the module's docstring.
+
+    Attributes:
+        op: what is computed.
+        device: for which device.
+        warps: warps that share a row.
+        rows: rows of a CTA.
+        access: how x is read and the codes written, "vector" (16-byte pieces) or "scalar".
+        launch: "plain" or "pdl" (programmatic dependent launch).
+        m_range: least and largest number of rows (None: no upper limit).
+    """
+
+    op: QuantizeActivations
+    device: Device
+    warps: int
+    rows: int
+    access: str = "vector"
+    launch: str = "plain"
+    m_range: tuple[int, int | None] = (0, None)
+
+    @property
+    def row_threads(self) -> int:
+        """Threads that share a row."""
+        return LANES * self.warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of the CTA."""
+        return self.row_threads * self.rows
+
+    @property
+    def pieces(self) -> int:
+        """Pieces of 16 bytes of a thread."""
+        return -(-self.op.k // (PIECE * self.row_threads))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a CTA, in bytes: the largest magnitude that each warp found."""
+        return max(128, 4 * self.rows * self.warps) if self.warps > 1 else 128
+
+    @property
+    def brief(self) -> str:
+        """The decisions in one line, without operator and device."""
+        return (
+            f"{self.rows} x {self.warps} warps, {self.access} access"
+            + (f" of {self.pieces} pieces a thread" if self.access == "vector" else "")
+            + f", {self.launch} launch"
+        )
+
+    @property
+    def title(self) -> str:
+        """One line that tells this plan from others."""
+        return f"{self.op} on {self.device.name}: {self.brief}"
+
+    def __str__(self) -> str:
+        kept = "kept in registers" if self.access == "vector" else "read twice"
+        return "\n".join(
+            [
+                str(self.op),
+                f"on {self.device.name}: {self.brief}",
+                f"  cta      {self.rows} rows, {self.warps} warps a row, {self.threads} threads",
+                f"  load     x, {self.access} access, {kept}",
+                f"  reduce   largest |x| of a row, over lanes, then warps; scale = max(it / {self.op.top:g}, 2^-126)",
+                f"  store    {self.op.target.name} codes to nearest even, float32 scales",
+            ]
+        )
+
+    # -- what other modules do with a plan ---------------------------------------------------------------------
+
+    def check(self) -> tuple[str, ...]:
+        """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""
+        return tuple(map(str, _problems(self)))
+
+    def verify(self) -> None:
+        """Raise where the plan breaks a rule.
+
+        Raises:
+            PlanError: some rule is broken; all of them are named.
+        """
+        found = tuple(_problems(self))
+        if found:
+            raise PlanError(
+                "; ".join(problem.what for problem in found),
+                at="QuantizePlan",
+                hint="; ".join(problem.hint for problem in found if problem.hint),
+            )
+
+    def with_(self, **decisions: Any) -> QuantizePlan:
+        """A copy with some decisions fixed by hand, checked again.
+
+        Raises:
+            PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
+        """
+        refuse_unknown(
+            decisions, DECISIONS, "a plan has no decision", at="QuantizePlan.with_", error=PlanError
+        )
+        plan = replace(self, **_in_form(decisions, "QuantizePlan.with_", PlanError))
+        plan.verify()
+        return plan
+
+    def run(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The plan's NumPy meaning: x ``[..., k]`` of the source type -> codes ``[..., k]``, scales ``[...]``.
+
+        A maximum has no order, so that it is the operator's own.
+
+        Raises:
+            ShapeError: x does not fit the operator.
+        """
+        if getattr(x, "dtype", None) != self.op.source.dtype:
+            raise ShapeError(
+                f"x is {shown(x)}, the operator takes {self.op.source}",
+                at=self.title,
+                hint="cast x",
+            )
+        return self.op.reference(x)
+
+    def cost(self, m: int | None = None) -> Cost:
+        """The estimate for ``m`` rows (the operator's, else a large number): bytes read and written at the rate of dram.
+
+        Raises:
+            PlanError: ``m`` is no number of rows.
+        """
+        m = accept(
+            m, optional(integer(0, MAX_EXTENT)), "m", at="QuantizePlan.cost", error=PlanError
+        )
+        rows = max(1, m if m is not None else LARGE_M if self.op.m is None else self.op.m)
+        device, ctas = self.device, -(-rows // self.rows)
+        resident = device.blocks_resident(
+            threads=self.threads, registers=32, shared_bytes=self.shared_bytes
+        )
+        moved = rows * (self.op.k * (self.op.source.dtype.itemsize + 1) + 4)
+        constants = device.cost
+        return Cost(
+            m=rows,
+            ctas=ctas,
+            resident=max(1, resident),
+            waves=-(-ctas // (device.sms * max(1, resident))),
+            in_flight=0,
+            bounds=(Bound("BW dram", moved, "B", device.dram_bytes_per_second / 1e6),),
+            launch_us=constants.launch_us,
+            ramp_us=constants.pdl_ramp_us if self.launch == "pdl" else constants.ramp_us,
+            refill_us=0.0,
+        )
+
+    def explain(self) -> str:
+        """The plan, and what it should cost."""
+        return f"{self}\n\n{self.cost()}"
+
+    def to_json(self) -> str:
+        """Stable text that :meth:`from_json` reads back."""
+        from ladder.scheduler.serial import dump_quantize_plan
+
+        return dump_quantize_plan(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> QuantizePlan:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            PlanError: the text is no such plan, or of another version.
+        """
+        from ladder.scheduler.serial import load_quantize_plan
+
+        return load_quantize_plan(text)
+
+
+def _in_form(given: Mapping[str, Any], where: str, error: type[LadderError]) -> dict[str, Any]:
+    """Decisions in the form in which a plan keeps them."""
+    return {
+        name: accept(value, DECISIONS[name], name, at=f"{where}({name}=...)", error=error)
+        for name, value in given.items()
+    }
+
+
+def _problems(plan: QuantizePlan) -> Iterator[Problem]:
+    """Every broken rule; those about sizes only where decisions are of their kinds."""
+    kinds = [
+        Problem(
+            f"{name} is {shown(getattr(plan, name))}, not {kind.wanted}",
+            kind.hint or f"give {kind.wanted}",
+        )
+        for name, kind in DECISIONS.items()
+        if not kind.fits(getattr(plan, name))
+    ]
+    yield from kinds
+    if kinds:
+        return
+    device, op = plan.device, plan.op
+    if plan.threads > device.threads_per_block:
+        yield Problem(
+            f"{plan.threads} threads > {device.threads_per_block} of a block", "fewer rows or warps"
+        )
+    if plan.access == "vector" and op.k % PIECE:
+        yield Problem(
+            f"vector access needs K to be a multiple of {PIECE}, not {op.k}", 'access="scalar"'
+        )
+    if plan.access == "vector" and plan.pieces > MOST_PIECES:
+        yield Problem(
+            f"{plan.pieces} pieces of a thread > {MOST_PIECES}", 'more warps, or access="scalar"'
+        )
+    for feature, needed in (
+        ("pdl", plan.launch == "pdl"),
+        ("cvt.e4m3x2", op.target.name == "fp8_e4m3fn"),
+    ):
+        if needed and not device.has(feature):
+            yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
+    least, most = plan.m_range
+    if op.m is not None and (op.m < least or (most is not None and op.m > most)):
+        yield Problem(
+            f"M = {op.m} of the operator is outside {least} .. {most}", f"m_range=({op.m}, {op.m})"
+        )
+
+
+def schedule_quantize(
+    op: QuantizeActivations, device: Device, fixed: Mapping[str, Any]
+) -> QuantizePlan:
+    """The plan of an operator: enough warps that a thread has few pieces, and rows enough for a CTA of some warps.
+
+    Raises:
+        ScheduleError: a decision is unknown, or no legal plan exists.
+    """
+    refuse_unknown(fixed, FIXABLE, "a plan has no decision", at="schedule", error=ScheduleError)
+    given = {name: value for name, value in fixed.items() if value is not None}
+    wanted = _in_form(given, "schedule", ScheduleError)
+    fits = op.k % PIECE == 0 and op.k <= PIECE * LANES * MOST_WARPS * MOST_PIECES
+    warps = next((w for w in WARPS if op.k <= PIECE * LANES * w * FEW_PIECES), MOST_WARPS)
+    warps = wanted.get("warps", warps)
+    choice = {
+        "access": "vector" if fits else "scalar",
+        "warps": warps,
+        "rows": max(1, CTA_WARPS // warps),
+        **wanted,
+    }
+    plan = QuantizePlan(op, device, **choice, m_range=(0, None) if op.m is None else (op.m, op.m))
+    found = plan.check()
+    if found:
+        raise ScheduleError(
+            f"no legal plan for {op} on {device.name}: {'; '.join(found)}",
+            at=f"fixed {dict(wanted)}",
+            hint="fix fewer decisions, or choose another device or target",
+        )
+    return plan
