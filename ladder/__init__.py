@@ -19,10 +19,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ladder.errors import LadderError
     from ladder.graph import MatMul, QuantizeActivations, matmul, quantize_activations
+    from ladder.graph.graph import Graph
+    from ladder.graph.importers.onnx import from_onnx
+    from ladder.graph.importers.torch_export import from_torch
+    from ladder.graph.rules import Rule
+    from ladder.graph.verify import verify
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
+    from ladder.runtime.model import Model, compile_graph
     from ladder.runtime.packed import Packed
     from ladder.runtime.quantize_kernel import QuantizeKernel
     from ladder.runtime.tuning.database import tuned
@@ -37,10 +43,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ComputeType",
     "Device",
+    "Graph",
     "GroupedType",
     "Kernel",
     "LadderError",
     "MatMul",
+    "Model",
     "Packed",
     "Packing",
     "Plan",
@@ -49,9 +57,13 @@ __all__ = [
     "QuantizeKernel",
     "QuantizePlan",
     "Quantized",
+    "Rule",
     "TType",
     "compile",
+    "compile_graph",
     "devices",
+    "from_onnx",
+    "from_torch",
     "load",
     "load_device",
     "losslessness",
@@ -61,16 +73,19 @@ __all__ = [
     "schedule",
     "tuned",
     "types",
+    "verify",
 ]
 
 #: public name -> (module, name in it)
 _HOMES = {
     "ComputeType": ("ladder.ttype", "ComputeType"),
     "Device": ("ladder.ttile", "Device"),
+    "Graph": ("ladder.graph.graph", "Graph"),
     "GroupedType": ("ladder.ttype", "GroupedType"),
     "Kernel": ("ladder.runtime.kernel", "Kernel"),
     "LadderError": ("ladder.errors", "LadderError"),
     "MatMul": ("ladder.graph", "MatMul"),
+    "Model": ("ladder.runtime.model", "Model"),
     "Packed": ("ladder.runtime.packed", "Packed"),
     "Packing": ("ladder.scheduler.packing", "Packing"),
     "Plan": ("ladder.scheduler.plan", "Plan"),
@@ -79,9 +94,13 @@ _HOMES = {
     "QuantizeKernel": ("ladder.runtime.quantize_kernel", "QuantizeKernel"),
     "QuantizePlan": ("ladder.scheduler.quantize_plan", "QuantizePlan"),
     "Quantized": ("ladder.ttype", "Quantized"),
+    "Rule": ("ladder.graph.rules", "Rule"),
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
+    "compile_graph": ("ladder.runtime.model", "compile_graph"),
     "devices": ("ladder.registry", "devices"),
+    "from_onnx": ("ladder.graph.importers.onnx", "from_onnx"),
+    "from_torch": ("ladder.graph.importers.torch_export", "from_torch"),
     "load": ("ladder.runtime.load", "load"),
     "load_device": ("ladder.ttile", "load_device"),
     "losslessness": ("ladder.ttype", "losslessness"),
@@ -91,6 +110,7 @@ _HOMES = {
     "schedule": ("ladder.scheduler.search", "schedule"),
     "tuned": ("ladder.runtime.tuning.database", "tuned"),
     "types": ("ladder.registry", "types"),
+    "verify": ("ladder.graph.verify", "verify"),
 }
 
 

@@ -95,5 +95,13 @@ class TuningError(LadderError):
     """Plans cannot be measured or compared as was asked, or a table of measured plans is damaged."""
 
 
+class GraphError(LadderError):
+    """A graph of operators contradicts itself, or holds or was given what it cannot handle."""
+
+
+class ModelImportError(LadderError):
+    """A model holds operators, types or attributes that the graph does not know; all of them are listed."""
+
+
 class EmulationError(LadderError):
     """The emulator met something that the hardware would not run rightly."""

@@ -44,7 +44,7 @@ def test_import_is_light_and_brings_neither_tvm_nor_cuda() -> None:
         done = run_python(code)
         assert done.returncode == 0, done.stderr
         first, modules = done.stdout.splitlines()
-        assert not {"tvm", "tvm_ffi", "cuda", "torch", "typer", "rich"} & set(
+        assert not {"tvm", "tvm_ffi", "cuda", "torch", "onnx", "typer", "rich"} & set(
             ast.literal_eval(modules)
         )
         seconds.append(float(first))
@@ -93,6 +93,7 @@ def import_linter() -> str:
         ("ttype/wrong.py", "import ladder.scheduler", "one way"),
         ("scheduler/wrong.py", "import tvm", "TVM"),
         ("emulator/wrong.py", "from cuda.bindings import driver", "CUDA"),
+        ("graph/wrong.py", "import torch", "torch and onnx"),
         ("catalog/wrong.py", "import ladder.codegen", "Shipped"),
     ],
 )

@@ -234,6 +234,52 @@ def kernel_calls() -> dict[str, Call]:
     }
 
 
+@cache
+def graph() -> Any:
+    from ladder.graph.draft import Draft
+    from ladder.graph.operators import Linear
+    from ladder.graph.tensor import TensorType
+
+    draft = Draft()
+    x = draft.input("x", TensorType((4, 64), "float16"))
+    w = draft.constant("w", np.random.default_rng(0).normal(size=(32, 64)))
+    draft.outputs = [draft.add(Linear(), (x, w), "y")]
+    return draft.graph()
+
+
+def graph_calls() -> dict[str, Call]:
+    found = graph()
+    low = found.assign(W4)
+    model = ladder.compile_graph(low)
+    calls: dict[str, Call] = {
+        "from_onnx": ladder.from_onnx,
+        "from_torch": ladder.from_torch,
+        "from_torch(inputs)": lambda v: ladder.from_torch(v, v),
+        "assign": found.assign,
+        "assign item": lambda v: found.assign([v]),
+        "propagate": found.propagate,
+        "propagate(sizes)": lambda v: found.propagate(sizes={"s": v}),
+        "run": found.run,
+        "node": found.node,
+        "verify": lambda v: ladder.verify(found, v),
+        "Graph.load": ladder.Graph.load,
+        "compile_graph": ladder.compile_graph,
+        "compile_graph(device)": lambda v: ladder.compile_graph(low, v),
+        "Model(x)": model,
+        "Model(mode)": lambda v: model(X, mode=v),
+        "Model.load": ladder.Model.load,
+    }
+    right = {
+        "weight": "int4",
+        "group": 32,
+        "scale": "float16",
+        "zero": None,
+        "activation": "float16",
+        "out": "",
+    }
+    return calls | keywords(ladder.Rule, **right, name="*", min_size=0, max_size=None)
+
+
 def check(calls: dict[str, Call]) -> None:
     silent = []
     for name, call in calls.items():
@@ -246,7 +292,9 @@ def check(calls: dict[str, Call]) -> None:
     assert not silent
 
 
-@pytest.mark.parametrize("calls", [schedule_calls, plan_calls, type_calls, device_calls])
+@pytest.mark.parametrize(
+    "calls", [schedule_calls, plan_calls, type_calls, device_calls, graph_calls]
+)
 def test_bad_values_get_an_error_with_what_at_and_hint(calls, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")

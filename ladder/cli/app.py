@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -22,7 +23,7 @@ from ladder.errors import LadderError
 
 def build() -> typer.Typer:
     """The command line; help is drawn by rich on a terminal only."""
-    from ladder.cli import bench, kernels, lists, plans, tune
+    from ladder.cli import bench, kernels, lists, models, plans, tune
 
     app = typer.Typer(
         name="ladder",
@@ -32,6 +33,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if sys.stdout.isatty() else None,
     )
+    app.callback()(_main)
     app.command("types")(lists.types)
     app.command("devices")(lists.devices)
     app.command("plan")(plans.plan)
@@ -40,7 +42,25 @@ def build() -> typer.Typer:
     app.command("run")(kernels.run)
     app.command("bench")(bench.bench)
     app.command("tune")(tune.tune)
+    app.command("graph")(models.graph)
+    app.command("verify")(models.verify)
     return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import ladder
+
+        typer.echo(f"ladder {ladder.__version__}")
+        raise typer.Exit
+
+
+def _main(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    """Declare a number format, get a matmul kernel that was proven right."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -120,6 +120,11 @@ def bits_as_f32(value: Expr) -> Expr:
     return T.reinterpret("float32", value)
 
 
+def f32_as_bits(value: Expr) -> Expr:
+    """Reinterpret a float32 as 32 bits."""
+    return T.reinterpret("uint32", value)
+
+
 def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
     """A choice without a branch; both sides are evaluated."""
     return T.Select(condition, then, otherwise)

@@ -36,9 +36,22 @@ _ARGUMENTS = (
 )
 
 
+#: bits of infinity by source type; those of a NaN are above
+INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
+#: targets whose codes are rounded by a sum, which makes no code of a NaN
+_ROUNDED = frozenset({"int8"})
+
+#: 1.5 * 2^23: a sum with it has no bits below 1, so that its last byte is the integer that a small number rounds to
+ROUNDER = 12582912.0
+
+
 def _int8_word(values: list[Any]) -> Any:
-    """Four codes in a word, the first lowest (PTX ISA, cvt to .s8: sign-extended to the register)."""
-    codes = [e.call("cvt_s8_f32", value) for value in values]
+    """Four codes in a word, the first lowest.
+
+    A sum rounds to nearest even as a conversion does, at four times its rate. The compiler must not make one fma of product
+    and sum, which would round once: codes are those of the product in float32.
+    """
+    codes = [e.f32_as_bits(e.call("hold_f32", value) + e.f32(ROUNDER)) for value in values]
     low = e.call("prmt", codes[0], codes[1], e.u32(0x0040))
     high = e.call("prmt", codes[2], codes[3], e.u32(0x0040))
     return e.call("prmt", low, high, e.u32(0x5410))
@@ -107,8 +120,14 @@ class _Quantizer:
         rows = _Pieces(self) if self.plan.access == "vector" else _Elements(self)
         with e.stage("load"):
             rows.measure()
-        inverse = self._scale(self._reduce())
+        largest = self._reduce()
+        inverse = self._scale(largest)
         with e.stage("store"):
+            if self.op.target.name in _ROUNDED:
+                is_infinite = largest >= e.u32(INFINITY[self.source])
+                with e.when(is_infinite):
+                    rows.forget()
+                inverse = e.hold(e.select(is_infinite, e.f32(0.0), inverse), "factor", "float32")
             rows.quantize(inverse)
 
     def take(self, low: Any, high: Any) -> None:
@@ -182,6 +201,11 @@ class _Pieces:
             magnitudes = self.words[index] & e.u32(MAGNITUDES)
             self.q.take(magnitudes << e.u32(16), magnitudes)
 
+    def forget(self) -> None:
+        """Zeros in place of a row that holds a NaN or an infinity: none of its numbers has another code."""
+        for word in range(4 * self.count):
+            e.store(self.words, word, e.u32(0))
+
     def quantize(self, inverse: Any) -> None:
         """Write the codes of each piece, eight bytes."""
         word_of = _WORD[self.q.op.target.name]
@@ -200,7 +224,10 @@ class _Pieces:
 
 
 class _Elements:
-    """Rows element by element, which are read twice."""
+    """Rows element by element, which are read twice; each is converted by itself, a NaN to 0 in an integer."""
+
+    def forget(self) -> None:
+        """Nothing is kept."""
 
     def __init__(self, quantizer: _Quantizer) -> None:
         self.q, self.threads = quantizer, quantizer.plan.row_threads

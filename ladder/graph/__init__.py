@@ -1,4 +1,9 @@
-"""Operators and their reference meaning."""
+"""Operators, graphs of them, and their reference meaning.
+
+Read in this order: ``matmul`` (the operator that kernels are made for), ``extent`` and ``tensor`` (shapes with symbols),
+``operators`` (all others), ``graph`` (the model as a value), ``interpret`` (what it means), ``importers`` (where it comes
+from), ``rewrite``, ``assign`` and ``fuse`` (what is done to it), ``layouts`` (how its values lie in memory).
+"""
 
 from __future__ import annotations
 

@@ -97,8 +97,9 @@ def bus_id(ordinal: int) -> str:
     """
     cuda = _runtime()
     found = _checked(cuda, cuda.cudaDeviceGetPCIBusId(16, ordinal))
-    text = found.decode() if isinstance(found, bytes) else str(found)
-    return text.rstrip("\0").replace(":", "-")
+    raw = found if isinstance(found, bytes) else str(found).encode()
+    # what follows the first 0 of the buffer is not the text's
+    return raw.split(b"\0")[0].decode().replace(":", "-")
 
 
 def wait_for(stream: int) -> None:

@@ -274,6 +274,7 @@ def shortlist(
     target = accept(device, DEVICE, "device", at="shortlist(device=...)", error=ScheduleError)
     decisions = _decisions(placement, fixed)
     _refuse_overflow(op)
+    _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     m_range = decisions.pop("m_range", None) or (op.m, op.m)
     return rank(op, target, packing, m_range, decisions).ranked[:count]

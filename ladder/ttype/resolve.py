@@ -25,7 +25,9 @@ NOT_OFFERED: Mapping[str, str] = {
     "fp8_e4m3fnuz": _FNUZ.format(exponent=4, mantissa=3, bias=8),
     "float8_e5m2fnuz": _FNUZ.format(exponent=5, mantissa=2, bias=16),
     "fp8_e5m2fnuz": _FNUZ.format(exponent=5, mantissa=2, bias=16),
-    **dict.fromkeys(("gptq", "awq", "gguf", "onnx", "bitsandbytes"), _FILES),
+    **dict.fromkeys(("gptq", "awq", "gguf", "bitsandbytes"), _FILES),
+    "onnx": "a file format, not a number format: ladder.from_onnx reads such models, and keeps the codes of their weights;"
+    " codes of your own go to ladder.Quantized",
 }
 
 

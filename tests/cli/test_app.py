@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import ladder
 from ladder.cli.app import build, run
 
 COMMANDS = [command.name for command in build().registered_commands]
@@ -16,6 +17,11 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name}" in text for name in COMMANDS)
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"ladder {ladder.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

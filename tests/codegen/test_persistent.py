@@ -23,14 +23,14 @@ ALONE = (
     # a tile of 8 tokens, of which none is staged beside another
     ("int3", 128, None, "float16", 43, 136, 264, 4, 1),
     # groups of four token tiles, and three that fill none
-    ("int3", 128, None, "float16", 83, 136, 136, 4, 1),
+    ("int8", 128, None, "float16", 83, 136, 136, 4, 1),
 )
 SHARED = (
     ("int4", 128, "integer", "float16", 40, 320, 512, 8, 2),
     ("nf4", 64, None, "bfloat16", 40, 192, 328, 4, 2),
     ("int8", "channel", None, "float16", 33, 136, 256, 4, 4),
     # groups of four token tiles, and two that fill none
-    ("int4", 128, "integer", "float16", 157, 300, 256, 8, 2),
+    ("fp8_e4m3fn", 128, None, "float16", 157, 300, 256, 8, 2),
 )
 
 

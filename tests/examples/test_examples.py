@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 NEED_TVM = {"new_codebook.py", "demo.py"}
 
 needs_tvm = pytest.mark.skipif(
@@ -20,9 +20,9 @@ needs_tvm = pytest.mark.skipif(
 )
 
 
-def run_example(name: str, folder: Path) -> str:
+def run_example(name: str, folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name)],
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -74,6 +74,39 @@ def test_placements_fixed_by_hand_differ_and_agree_in_value(tmp_path: Path) -> N
     assert "convert in shared: " in text
     memory = [int(line.split()[3]) for line in text.splitlines() if line.startswith("convert in ")]
     assert memory[0] != memory[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["models/mlp.py"],
+        ["models/vit.py", "--scale", "16"],
+        ["models/llama.py", "--scale", "64"],
+        [
+            "models/llama.py",
+            "--scale",
+            "64",
+            "--context",
+            "5",
+            "--rule",
+            "int8",
+            "--model",
+            "llama-3-8b",
+        ],
+    ],
+)
+def test_models_are_imported_given_types_and_verified(arguments: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = run_example(arguments[0], tmp_path, *arguments[1:])
+    assert "layouts on h200: 0 conversions" in text
+    assert text.rstrip().endswith(": right")
+
+
+def test_a_model_is_written_as_onnx(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    run_example("models/onnx_files.py", tmp_path, "llama.onnx")
+    assert (tmp_path / "llama.onnx").stat().st_size > 100_000
 
 
 @needs_tvm

@@ -175,7 +175,7 @@ def test_fnuz_names_are_refused_and_no_other_format_is_suggested(name):
 
 @pytest.mark.parametrize("name", ["gptq", "AWQ", "gguf", "onnx"])
 def test_file_formats_are_no_types(name):
-    """C38, C55 and the rest of the file formats: no reader is offered, which is said."""
+    """File formats are refused with what to do instead: an importer for ONNX, codes by hand for the rest."""
     with pytest.raises(TypeDeclarationError, match="is not offered") as caught:
         matmul(1, 32, 16, activation="float16", weight=name)
     assert "ladder.Quantized" in caught.value.hint

@@ -30,6 +30,8 @@ class FakeCuda:
                 return (self.failed,)
             if name == "cudaGetErrorString":
                 return self.cudaError_t.cudaSuccess, b"no luck"
+            if name == "cudaDeviceGetPCIBusId":
+                return self.cudaError_t.cudaSuccess, b"0000:18:00.0\0\x07\0"
             if name == "cudaEventElapsedTime":
                 return self.cudaError_t.cudaSuccess, next(self.times)
             return self.cudaError_t.cudaSuccess, len(self.log)
@@ -55,6 +57,12 @@ def test_the_median_of_the_replays_is_shared_out_over_the_calls(
     begin, end = cuda.log.index("cudaStreamBeginCapture"), cuda.log.index("cudaStreamEndCapture")
     assert end == begin + 1
     assert cuda.log.count("cudaGraphLaunch") == 5  # two of them warm up
+
+
+def test_the_place_of_a_device_is_a_file_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver fills a buffer, in which anything may follow the text: seen on an H200, where no lock could be made of it."""
+    fake(monkeypatch, FakeCuda([]))
+    assert timing.bus_id(0) == "0000-18-00.0"
 
 
 def test_what_is_made_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from ladder.scheduler.raster import GROUP, group_of, index_of
 
 
 def a_plan(**decisions) -> Plan:
-    op = matmul(4096, 8192, 8192, activation="float16", weight=types["int4"].grouped(128))
+    op = matmul(4096, 8192, 8192, activation="float16", weight=types["int8"].grouped(128))
     plan = schedule(op, family="specialised", persistent=True, multicast=1)
     assert isinstance(plan, Plan)
     return replace(plan, **decisions)
@@ -35,6 +35,11 @@ def test_neighbours_share_channels_and_few_token_tiles():
     together = order[: plan.device.sms]  # the first wave
     assert len(set(row.ravel()[together])) == GROUP == 4
     assert len(set(column.ravel()[together])) == -(-plan.device.sms // GROUP)
+
+
+def test_narrow_weights_go_channel_by_channel():
+    op = matmul(4096, 8192, 8192, activation="float16", weight=types["int4"].grouped(128))
+    assert group_of(schedule(op, family="specialised", persistent=True)) == 1
 
 
 def test_ctas_that_load_for_each_other_have_one_token_tile():

@@ -13,7 +13,7 @@ from ladder.errors import DeviceError, LosslessError, ScheduleError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, PlanSet, Tiling, check, choose_packing, rank, schedule
-from ladder.scheduler.search import ROOM
+from ladder.scheduler.search import ROOM, shortlist
 from ladder.ttype import (
     ComputeType,
     MayOverflow,
@@ -256,6 +256,8 @@ def test_many_rows_get_tiles_that_cover_them_or_a_reason():
         schedule(matmul(65535 * 256 + 1, 64, 64, activation="float16", weight=INT4))
     assert caught.value.what.startswith("M = 16776961 is more rows than one launch covers")
     assert "at most 16776960 rows" in caught.value.hint
+    with pytest.raises(ScheduleError, match="is more rows than one launch covers"):
+        shortlist(matmul(65535 * 256 + 1, 64, 64, activation="float16", weight=INT4), "h200", 3)
 
 
 def test_decisions_of_another_kind_are_refused_by_name():

@@ -1,0 +1,107 @@
+"""Types for a graph's layers: weights quantised by the rule of their group, activations by row, each where a rule says so.
+
+before --> after::
+
+    linear(x float32[b, s, K], w float32[N, K]) --> linear(x; read as float16; w int4-g128 [N, K])
+    linear(x, w)                                --> linear(quantize_tokens(x), w int8)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ladder.errors import GraphError, LadderError
+from ladder.graph.draft import Draft
+from ladder.graph.graph import Graph, Node
+from ladder.graph.operators import ROW_TARGETS, Linear, QuantizeTokens
+from ladder.graph.rules import Rule, rules_of
+from ladder.ttype import GroupedType, Quantized, quantize
+
+
+def assign(graph: Graph, rules: Any) -> Graph:
+    """The graph with the types that rules say.
+
+    A weight that came quantised keeps its codes, scales and zeros; a rule then says only how x is read. A constant that
+    two layers share is quantised once for each type that it gets.
+
+    Args:
+        graph: with plain linear layers, as importers make it.
+        rules: see :func:`ladder.graph.rules.rules_of`.
+
+    Raises:
+        GraphError: no layer fits any rule.
+        TypeDeclarationError: a weight has no form in its type.
+    """
+    wanted = rules_of(rules)
+    draft = Draft(graph)
+    used: set[Rule] = set()
+    made: dict[tuple[str, GroupedType], str] = {}
+    for node in graph.of(Linear):
+        weight = draft.constants.get(node.inputs[1])
+        if weight is None:
+            draft.decide("assign", node.name, "left", "its weight is no constant")
+            continue
+        rule = next((one for one in wanted if one.fits(node, weight.name, weight.type)), None)
+        if rule is None:
+            draft.decide("assign", node.name, "left", "no rule fits")
+            continue
+        used.add(rule)
+        _apply(draft, node, rule, made)
+    if not used:
+        raise GraphError(
+            f"none of {len(graph.of(Linear))} linear layers fits a rule",
+            at="; ".join(map(str, wanted)),
+            hint="names are matched whole: '*q_proj*'",
+        )
+    for rule in wanted:
+        if rule not in used:
+            draft.decide("assign", str(rule), "unused", "no layer is left for it")
+    return draft.graph()
+
+
+def _apply(draft: Draft, node: Node, rule: Rule, made: dict[tuple[str, GroupedType], str]) -> None:
+    x, w, *operands = node.inputs
+    value = draft.constants[w].value
+    wt = rule.type
+    if isinstance(value, Quantized):
+        name, how = w, "taken as it is in the model"
+    elif wt is None:
+        draft.decide("assign", node.name, "kept", str(rule))
+        return
+    else:
+        name = made.get((w, wt)) or draft.constant(
+            f"{w}.{wt.label or wt.element.name}", _quantized(value, wt, w), (w,)
+        )
+        made[w, wt] = name
+        how = "quantised by the rule of its group"
+    op = node.op
+    assert isinstance(op, Linear)
+    out = rule.out or op.out
+    if rule.activation in ROW_TARGETS:
+        x = _rows(draft, x, rule.activation)
+        out = out or node.type.dtype  # what it was before x was quantised
+    draft.put(
+        node.name,
+        replace(op, activation=rule.activation, out=out),
+        (x, name, *operands),
+    )
+    draft.decide("assign", node.name, f"w {draft.type(name).dtype}, x {rule.activation}", how)
+
+
+def _quantized(value: np.ndarray[Any, Any], wt: GroupedType, name: str) -> Quantized:
+    try:
+        return quantize(value, wt)
+    except LadderError as error:
+        raise type(error)(error.what, at=f"{name} as {wt}", hint=error.hint) from error
+
+
+def _rows(draft: Draft, x: str, target: str) -> str:
+    """The value x with its rows quantised; layers that read one x share the node."""
+    op = QuantizeTokens(target)
+    for node, _ in draft.users(x):
+        if node.op == op:
+            return node.name
+    return draft.add(op, (x,), f"{x}.{target}")

@@ -1,0 +1,95 @@
+"""Operators of graphs: frozen values with shape inference and a float64 meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ladder.graph.operators.attention import Attention, Rotary
+from ladder.graph.operators.base import Operator
+from ladder.graph.operators.elementwise import (
+    ACTIVATIONS,
+    FUNCTIONS,
+    PAIRS,
+    Binary,
+    Cast,
+    Unary,
+    Where,
+)
+from ladder.graph.operators.epilogue import (
+    STEPS,
+    Activated,
+    AddBias,
+    AddResidual,
+    EpilogueStep,
+    Gated,
+    QuantizedRows,
+    Scaled,
+)
+from ladder.graph.operators.foreign import Foreign
+from ladder.graph.operators.linear import Linear, MatrixProduct
+from ladder.graph.operators.norm import LayerNorm, Reduce, RMSNorm, Softmax
+from ladder.graph.operators.quantize import ROW_TARGETS, Dequantize, Quantize, QuantizeTokens
+from ladder.graph.operators.shape import (
+    Concat,
+    Expand,
+    Extents,
+    Gather,
+    Range,
+    Reshape,
+    Slice,
+    Transpose,
+)
+
+#: all operators, by kind
+OPERATORS: Mapping[str, type[Operator]] = MappingProxyType(
+    {
+        cls.kind: cls
+        for cls in (
+            *(Linear, MatrixProduct, Attention, Rotary, Softmax, LayerNorm, RMSNorm, Reduce),
+            *(Unary, Binary, Where, Cast, Quantize, Dequantize, QuantizeTokens),
+            *(Reshape, Transpose, Concat, Slice, Expand, Gather, Extents, Range, Foreign),
+        )
+    }
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "FUNCTIONS",
+    "OPERATORS",
+    "PAIRS",
+    "ROW_TARGETS",
+    "STEPS",
+    "Activated",
+    "AddBias",
+    "AddResidual",
+    "Attention",
+    "Binary",
+    "Cast",
+    "Concat",
+    "Dequantize",
+    "EpilogueStep",
+    "Expand",
+    "Extents",
+    "Foreign",
+    "Gated",
+    "Gather",
+    "LayerNorm",
+    "Linear",
+    "MatrixProduct",
+    "Operator",
+    "Quantize",
+    "QuantizeTokens",
+    "QuantizedRows",
+    "RMSNorm",
+    "Range",
+    "Reduce",
+    "Reshape",
+    "Rotary",
+    "Scaled",
+    "Slice",
+    "Softmax",
+    "Transpose",
+    "Unary",
+    "Where",
+]

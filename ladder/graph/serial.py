@@ -1,0 +1,268 @@
+"""Graphs as text and folders: ``load`` of what ``save`` wrote is an equal graph.
+
+A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts) and ``constants.npz`` (their
+arrays, bit by bit). Nothing in it needs the framework that the model came from.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from ladder.checks import PATH, accept
+from ladder.errors import GraphError, LadderError
+from ladder.graph.constant import Constant
+from ladder.graph.extent import Symbolic
+from ladder.graph.graph import Decision, Graph, Input, Node, Value
+from ladder.graph.layouts.serial import layouts_from_json, layouts_to_json
+from ladder.graph.operators import OPERATORS, STEPS, Operator
+from ladder.graph.tensor import DTYPES, TensorType, dtype_name
+from ladder.ttype import GroupedType, Quantized, TType
+
+FORMAT = "ladder.graph/1"
+GRAPH, CONSTANTS = "graph.json", "constants.npz"
+DAMAGED = "it was changed or damaged: write it again"
+
+Json = Any
+
+#: what Python and NumPy raise where a file is of another kind than it should be
+_MISREAD = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, zipfile.BadZipFile,
+)  # fmt: skip
+
+#: arrays of a quantised weight, in the order of Quantized's arguments
+PARTS = ("codes", "scales", "zeros", "global_scale")
+
+_CLASSES: Mapping[str, type] = {
+    **{cls.__name__: cls for cls in (*OPERATORS.values(), *STEPS)},
+    "TensorType": TensorType,
+}
+
+
+def to_json(graph: Graph) -> str:
+    """Stable text of everything but the contents of constants."""
+    document = {
+        "format": FORMAT,
+        "inputs": [{"name": one.name, "type": encode(one.type)} for one in graph.inputs],
+        "constants": [_constant_record(one) for one in graph.constants],
+        "nodes": [
+            {
+                "name": one.name,
+                "op": encode(one.op),
+                "inputs": list(one.inputs),
+                "origin": one.origin,
+            }
+            for one in graph.nodes
+        ],
+        "outputs": list(graph.outputs),
+        "decisions": [[one.stage, one.at, one.what, one.why] for one in graph.decisions],
+        "layouts": layouts_to_json(graph.layouts),
+    }
+    return json.dumps(document, indent=1)
+
+
+def save(graph: Graph, folder: Any) -> None:
+    """Write a graph to a folder, which is made where it is missing.
+
+    Raises:
+        GraphError: the folder cannot be written.
+    """
+    path = accept(folder, PATH, "folder", at="Graph.save", error=GraphError)
+    arrays: dict[str, Any] = {}
+    for place, constant in enumerate(graph.constants):
+        value = constant.value
+        parts = (
+            {name: getattr(value, name) for name in PARTS}
+            if isinstance(value, Quantized)
+            else {"value": value}
+        )
+        arrays.update(
+            {f"{place}.{name}": _bits(one) for name, one in parts.items() if one is not None}
+        )
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / GRAPH).write_text(to_json(graph), encoding="utf-8")
+        np.savez(path / CONSTANTS, **arrays)
+    except OSError as error:
+        raise GraphError(
+            f"the graph cannot be written: {error}", at=path, hint="choose another folder"
+        ) from error
+
+
+def load(folder: Any) -> Graph:
+    """Read what :func:`save` wrote.
+
+    Raises:
+        GraphError: the folder holds no graph, one of another version, or a damaged one.
+    """
+    path = accept(folder, PATH, "folder", at="Graph.load", error=GraphError)
+    try:
+        document = json.loads((path / GRAPH).read_text(encoding="utf-8"))
+        if document.get("format") != FORMAT:
+            raise GraphError(
+                f"the folder holds format {document.get('format')!r}, expected {FORMAT!r}",
+                at=path,
+                hint="save the graph again with this version",
+            )
+        with np.load(path / CONSTANTS) as arrays:
+            return _graph(document, dict(arrays))
+    except LadderError:
+        raise
+    except _MISREAD as error:
+        raise GraphError(f"the graph cannot be read: {error}", at=path, hint=DAMAGED) from error
+
+
+def _graph(document: Json, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Graph:
+    constants = tuple(
+        _constant(record, {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith(f"{i}.")})
+        for i, record in enumerate(document["constants"])
+    )  # fmt: skip
+    inputs = tuple(Input(one["name"], decode(one["type"])) for one in document["inputs"])
+    values: tuple[Value, ...] = (*inputs, *constants)
+    types = {one.name: one.type for one in values}
+    nodes = []
+    for one in document["nodes"]:
+        op: Operator = decode(one["op"])
+        names = tuple(one["inputs"])
+        found = op.infer(*(types[name] for name in names))
+        types[one["name"]] = found
+        nodes.append(Node(one["name"], op, names, found, one["origin"]))
+    return Graph(
+        inputs,
+        constants,
+        tuple(nodes),
+        tuple(document["outputs"]),
+        tuple(Decision(*one) for one in document["decisions"]),
+        layouts_from_json(document["layouts"]),
+    )
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+def _constant_record(constant: Constant) -> Json:
+    value = constant.value
+    record = {"name": constant.name, "sources": list(constant.sources)}
+    if isinstance(value, Quantized):
+        return {**record, "weight": _weight_type(value.type)}
+    return {**record, "dtype": dtype_name(value.dtype), "shape": list(value.shape)}
+
+
+def _constant(record: Json, parts: Mapping[str, np.ndarray[Any, Any]]) -> Constant:
+    sources = tuple(record["sources"])
+    if "weight" not in record:
+        dtype = DTYPES[record["dtype"]][0]
+        value = parts["value"].view(dtype).reshape(record["shape"])
+        return Constant(record["name"], value, sources)
+    wt = _read_weight_type(record["weight"])
+    scales, zeros = parts.get("scales"), parts.get("zeros")
+    weight = Quantized(
+        wt,
+        parts["codes"],
+        None if scales is None else scales.view(np.dtype(wt.scale_dtype)),
+        None if zeros is None else zeros.view(np.dtype(wt.zero_dtype)),
+        parts["global_scale"].view(np.float32) if "global_scale" in parts else None,
+    )
+    return Constant(record["name"], weight, sources)
+
+
+def _bits(array: Any) -> np.ndarray[Any, Any]:
+    """An array that NumPy can write: types of ml_dtypes as integers of their width."""
+    given = np.asarray(array)
+    if given.dtype.kind in "fiub":
+        return given
+    flat = np.ascontiguousarray(given)
+    return flat.view(f"u{flat.dtype.itemsize}")
+
+
+def _weight_type(wt: GroupedType) -> Json:
+    element = wt.element
+    # the bits of each value: a NaN has a sign and a payload that its text would lose
+    bits = element.values.view(np.uint64)
+    values = [None if code in element.unused else int(v) for code, v in enumerate(bits)]
+    return {
+        "element": {"name": element.name, "bits": element.bits, "values": values},
+        "group": list(wt.group),
+        "scale": wt.scale,
+        "zero": wt.zero,
+        "second": wt.second,
+        "label": wt.label,
+    }
+
+
+def _read_weight_type(record: Json) -> GroupedType:
+    element = record["element"]
+    values = [
+        None if v is None else float(np.uint64(v).view(np.float64)) for v in element["values"]
+    ]
+    group = record["group"]
+    return GroupedType(
+        TType(element["name"], element["bits"], values),
+        (group[0], group[1]),
+        record["scale"],
+        record["zero"],
+        record["second"],
+        record["label"],
+    )
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def encode(value: Any) -> Json:
+    """An operator, and what it holds, as JSON's own types.
+
+    Raises:
+        GraphError: a part has no form in JSON.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case tuple():
+            return [encode(one) for one in value]
+        case Symbolic():
+            return {
+                "$": "extent",
+                "terms": [[list(names), factor] for names, factor in value.terms],
+            }
+    name = type(value).__name__
+    if _CLASSES.get(name) is type(value) and is_dataclass(value):
+        return {
+            "$": name,
+            **{f.name: encode(getattr(value, f.name)) for f in fields(value) if f.name != "weight"},
+        }
+    raise GraphError(
+        f"{name} has no form in JSON",
+        at=str(value),
+        hint="operators of a graph are those of ladder.graph.operators",
+    )
+
+
+def decode(node: Json) -> Any:
+    """The inverse of :func:`encode`.
+
+    Raises:
+        GraphError: a tag is unknown, or a class does not have the fields that were written.
+    """
+    if isinstance(node, list):
+        return tuple(decode(one) for one in node)
+    if not isinstance(node, dict):
+        return node
+    tag = node.get("$")
+    if tag == "extent":
+        return Symbolic(tuple((tuple(names), factor) for names, factor in node["terms"]))
+    cls = _CLASSES.get(str(tag))
+    if cls is None:
+        raise GraphError(f"unknown tag {tag!r}", at="graph JSON", hint=DAMAGED)
+    try:
+        return cls(**{name: decode(part) for name, part in node.items() if name != "$"})
+    except TypeError as error:
+        raise GraphError(f"{tag} cannot be made: {error}", at="graph JSON", hint=DAMAGED) from error
+
+
+__all__ = ["decode", "encode", "load", "save", "to_json"]

@@ -1,0 +1,159 @@
+"""Compiled models: run by meaning and by plans, verified within the operators' bars, saved and loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ladder
+from ladder.errors import GraphError, LaunchError
+from ladder.graph.draft import Draft
+from ladder.graph.operators import Activated, AddBias, AddResidual, Linear
+from ladder.graph.tensor import TensorType
+from ladder.runtime.model import PLANS, Model, compile_graph
+from ladder.ttype import quantize
+
+RNG = np.random.default_rng(0)
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+def small(m=3, bias=True):
+    draft = Draft()
+    x = draft.input("x", TensorType((m, 64), "float16"))
+    w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))
+    steps, operands = [Activated("silu"), AddResidual()], [x]
+    if bias:
+        b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
+        steps, operands = [AddBias(), *steps], [b, x]
+    y = draft.add(Linear(tuple(steps)), (x, w, *operands), "y")
+    draft.outputs = [draft.add(Linear(), (y, w), "z")]
+    return draft.graph()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return compile_graph(small())
+
+
+X = RNG.normal(size=(3, 64)).astype(np.float16)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_by_plans_is_near_by_meaning_and_not_the_same(bias):
+    graph = small(bias=bias)
+    model = compile_graph(graph)
+    assert [layer.plan.op.bias for layer in model.layers] == [bias, False]
+    exact, rounded = model(X), model(X, mode="plan")
+    assert exact.dtype == rounded.dtype == np.float16
+    np.testing.assert_array_equal(exact, graph.run(X).astype(np.float16))
+    error = np.linalg.norm(exact.astype(float) - rounded) / np.linalg.norm(exact.astype(float))
+    assert 0 < error < 5e-3
+
+
+def test_each_layer_stays_within_its_bar(model):
+    report = model.verify(X)
+    assert report.ok, str(report)
+    assert [row.name for row in report.rows] == ["y", "z"]
+    assert all(row.error > 0 for row in report.rows)
+    assert report.cosine > 0.9999
+
+
+def test_a_wrong_plan_is_found(model, monkeypatch):
+    from ladder.scheduler.plan import Plan
+
+    plain = Plan.run
+    monkeypatch.setattr(Plan, "run", lambda self, *given: plain(self, *given) * np.float16(1.01))
+    assert not model.verify(X).ok
+
+
+def test_equal_operators_share_a_plan():
+    model = compile_graph(small(bias=False))
+    assert model.layers[0].plan is model.layers[1].plan
+    assert model.plan_of("y") is model.layers[0].plan
+    assert model.plan_of("x") is None
+
+
+def test_symbolic_rows_get_plans_for_every_m():
+    model = compile_graph(small(ladder.graph.extent.symbol("rows"), bias=False))
+    assert len(model.layers[0].plan) > 1
+    for rows in (0, 1, 20):
+        x = RNG.normal(size=(rows, 64)).astype(np.float16)
+        assert model(x, mode="plan").shape == (rows, 64)
+
+
+def test_what_no_kernel_takes_runs_by_meaning_and_says_why():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float32"))  # and no rule says how a kernel reads it
+    w = draft.constant("w", quantize(RNG.normal(size=(8, 64)), ladder.types["int4"].grouped(32)))
+    draft.outputs = [draft.add(Linear(), (x, w), "y")]
+    model = compile_graph(draft.graph())
+    assert [layer.plan for layer in model.layers] == [None]
+    assert "y: left to its meaning: activation = float32 is not offered" in model.explain()
+    np.testing.assert_array_equal(model(X, mode="plan"), model(X))
+
+
+def test_a_folder_gives_the_model_back(model, tmp_path):
+    model.save(tmp_path)
+    again = Model.load(tmp_path)
+    assert again == model
+    np.testing.assert_array_equal(again(X, mode="plan"), model(X, mode="plan"))
+    code = (
+        "import sys, numpy as np, ladder; "
+        f"m = ladder.Model.load({str(tmp_path)!r}); m(np.ones((3, 64), np.float16), mode='plan'); "
+        "assert not {'tvm', 'torch', 'onnx', 'cuda'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"format": "ladder.model/0", "layers": []}'])
+def test_a_damaged_folder_is_refused(model, tmp_path, text):
+    model.save(tmp_path)
+    (tmp_path / PLANS).write_text(text)
+    with pytest.raises(GraphError):
+        Model.load(tmp_path)
+
+
+def test_arguments_that_are_none(model):
+    with pytest.raises(LaunchError, match="mode is 'fast'"):
+        model(X, mode="fast")
+    with pytest.raises(GraphError, match="graph is 3, not a Graph"):
+        compile_graph(3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_torch_tensors_come_back_as_torch_tensors(model, dtype):
+    torch = pytest.importorskip("torch")
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), dtype))
+    w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["nf4"].grouped(32)))
+    draft.outputs = [draft.add(Linear(), (x, w), "y")]
+    compiled = compile_graph(draft.graph())
+    given = torch.from_numpy(X.astype(np.float32)).to(getattr(torch, dtype))
+    for mode in ("meaning", "plan"):
+        y = compiled(given, mode=mode)
+        assert y.dtype == given.dtype
+        want = given.double() @ torch.from_numpy(draft.constants["w"].values()).T
+        assert torch.linalg.norm(y.double() - want) <= 8e-3 * torch.linalg.norm(want)
+
+
+@pytest.mark.parametrize("rule", ["int4", "nf4", "fp8"])
+def test_llama_layers_by_plans_stay_within_the_bars(rule):
+    """One token behind a cache, each layer by its plan: within the bar of its operator, the whole at cosine 0.9999."""
+    torch = pytest.importorskip("torch")
+    spec = importlib.util.spec_from_file_location("runtime_llama", MODELS / "llama.py")
+    llama = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = llama
+    spec.loader.exec_module(llama)
+    config = llama.CONFIGS["llama-2-70b"].scaled(32)
+    inputs, _ = llama.next_token(config, 2, 5, torch.float16)
+    graph = ladder.from_torch(llama.layer(config, torch.float16), inputs)
+    model = compile_graph(graph.assign(llama.RULES[rule]).fuse().propagate("h200"))
+    report = model.verify(*inputs)
+    assert len(report.rows) == 4
+    assert report.ok, str(report)
+    assert report.cosine >= 0.9999
