@@ -112,10 +112,11 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
             finish_specialised(kernel, consume.totals(), ring_base)
         else:
             _work_through(kernel, pipeline, consume, ring_base, barriers)
-        if plan.multicast > 1:
-            # warps of other CTAs free slots here: the barriers stay until all have
-            e.sync_warp()
-            cluster_barrier(kernel)
+    if plan.multicast > 1:
+        # Warps of other CTAs free slots here: the barriers stay until all have. One barrier for both kinds of warps: at two
+        # places it cost kernels of 256 tokens the registers of their products (C7512, int8).
+        e.sync_warp()
+        cluster_barrier(kernel)
 
 
 def _work_through(

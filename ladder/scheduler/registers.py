@@ -60,9 +60,8 @@ def _kept(plan: Plan) -> int:
     if not plan.load_warps:
         return BASE + sum([stage.registers for stage in plan.stages])
     program = plan.program
-    if not program.ops:  # words are fragments: those of two chunks, and what is read ahead
-        atoms = 2 * _atoms_of_chunk(plan) + atoms_at_once(plan) - 1
-        live = program.words * min(atoms, plan.atoms_per_block)
+    if not program.ops:  # words are fragments: those of two chunks
+        live = program.words * min(2 * -(-plan.chunk_steps // program.steps), plan.atoms_per_block)
         return READER_BASE + sums_of_tokens(plan) // 2 + live
     fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
@@ -75,17 +74,13 @@ def _kept(plan: Plan) -> int:
 def atoms_at_once(plan: Plan) -> int:
     """Atoms of a block whose words a warp of the specialised family holds at once.
 
-    Words that are fragments are read when there is room: before that products may still read the registers of two chunks.
+    Words that are fragments are read when their turn comes: before that products may still read the registers.
     """
-    atoms = plan.atoms_per_block
-    most = atoms if sums_of_tokens(plan) <= ALL_WORDS_TOKENS else min(2, atoms)
-    if not plan.program.multiplies_words:
-        return most
-    return max(1, min(most, atoms - 2 * _atoms_of_chunk(plan) + 1))
-
-
-def _atoms_of_chunk(plan: Plan) -> int:
-    return -(-plan.chunk_steps // plan.program.steps)
+    if plan.program.multiplies_words:
+        return 1
+    if sums_of_tokens(plan) <= ALL_WORDS_TOKENS:
+        return plan.atoms_per_block
+    return min(2, plan.atoms_per_block)
 
 
 def given(device: Device, threads: int) -> int:

@@ -39,9 +39,9 @@ def test_plans_keep_to_its_limits(m: int | None) -> None:
 
 
 def test_a_smaller_relative_gets_a_smaller_plan() -> None:
-    small = DEVICE.with_(name="small", shared_bytes_per_block=24 * 1024)
+    small = DEVICE.with_(name="small", shared_bytes_per_block=16 * 1024)
     plan = ladder.schedule(operator(), device=small)
-    assert plan.shared_bytes <= 24 * 1024 < ladder.schedule(operator(), device=DEVICE).shared_bytes
+    assert plan.shared_bytes <= 16 * 1024 < ladder.schedule(operator(), device=DEVICE).shared_bytes
 
 
 def test_without_tensor_cores_for_the_type_it_is_refused_in_words() -> None:

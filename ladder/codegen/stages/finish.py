@@ -245,8 +245,9 @@ def sync_readers(kernel: Kernel) -> None:
 
 
 def leave(kernel: Kernel) -> None:
-    """What warps that only load take part in at the end: the barriers of the cluster."""
-    if kernel.plan.cluster > 1:
-        e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
-    for _ in range(2 if kernel.plan.split > 1 else 1):
+    """What warps that only load take part in at the end: the barriers of a cluster that shares K."""
+    if kernel.plan.split == 1:
+        return
+    e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
+    for _ in range(2):
         cluster_barrier(kernel)
