@@ -209,6 +209,36 @@ def _prefill() -> Iterator[Bar]:
         )
 
 
+# -- prefill8 ---------------------------------------------------------------------------------------------------
+
+#: weights, activations -> least speed against cuBLAS float16 at (8192, 8192) and M = 1024, 4096
+EIGHT_BITS = (
+    ("int4_channel", "int8", 2.1),
+    ("int8_channel", "int8", 1.95),
+    ("fp4_e2m1_channel", "fp8_e4m3fn", 1.85),
+    ("fp8_e4m3fn_channel", "fp8_e4m3fn", 1.85),
+)
+
+
+def _prefill8() -> Iterator[Bar]:
+    for weight, activation, limit in EIGHT_BITS:
+        yield Bar(
+            "A8",
+            f"{weight} {activation} M >= 1024: x cuBLAS float16",
+            Pick((weight,), (SQUARE,), (1024, 4096), activation),
+            CUBLAS,
+            limit,
+        )
+    yield Bar(
+        "A8",
+        "int4_channel int8 M = 64, 256: x humming",
+        Pick(("int4_channel",), (SQUARE,), (64, 256), "int8"),
+        HUMMING,
+        1.0,
+        needed=False,
+    )
+
+
 # -- sweep ------------------------------------------------------------------------------------------------------
 
 FINE, COARSE = tuple(range(1, 65)), tuple(range(64, 513, 8))
@@ -257,6 +287,7 @@ BARS: Mapping[str, tuple[Bar, ...]] = MappingProxyType(
         "decode": (*_times(), *_peers(), *_formats(), *_variants()),
         "prefill": tuple(_prefill()),
         "dense": tuple(_dense()),
+        "prefill8": tuple(_prefill8()),
         "sweep": tuple(_sweep()),
     }
 )

@@ -30,6 +30,9 @@ SHAPES: tuple[Shape, ...] = ((4096, 4096), (8192, 8192), (8192, 28672))
 TOKENS = (1, 16, 64, 256)
 ACTIVATIONS = ("float16", "bfloat16")
 
+#: activations of 8 bits have a scale a row; y is then float16
+EIGHT_BITS = ("int8", "fp8_e4m3fn")
+
 #: programmatic launch starts a kernel's loads under the end of the one before: it matters where kernels are short
 LAUNCHES = ("plain", "pdl")
 PDL_TOKENS = 16
@@ -43,7 +46,7 @@ class Block:
         weights: row names of :data:`~benchmarks.weights.WEIGHTS`.
         shapes: (N, K).
         tokens: M.
-        activations: types of x and y.
+        activations: types of x, and of y but for those of :data:`EIGHT_BITS`.
         pdl_tokens: most tokens with which programmatic launch is timed beside the plain one.
         any_m: kernels of one operator for any M, chosen by the M of the call, instead of one planned for this M alone.
     """
@@ -78,6 +81,12 @@ PREFILL_FORMATS = (
     *("int3", "int5", "fp6_e3m2", "nf4_g128", "codebook4", "int8", "fp8_e4m3fn", "int2", "mxfp4"),
 )
 
+#: weights of 4 and of 8 bits, scaled by channels, for each type of activations of 8 bits
+EIGHT_BIT_WEIGHTS = {
+    "int8": ("int4_channel", "int8_channel"),
+    "fp8_e4m3fn": ("fp4_e2m1_channel", "fp8_e4m3fn_channel"),
+}
+
 #: name -> what is timed under it
 SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
     {
@@ -105,6 +114,15 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             Block((name,), (SQUARE, TALL, WIDE, *MIDDLE), (1, 16, 64, 256, 1024, 4096), (name,))
             for name in ACTIVATIONS
         ),
+        "prefill8": tuple(
+            Block(
+                weights=weights,
+                shapes=(SQUARE, (4096, 4096), TALL),
+                tokens=(1, 16, 64, 256, 1024, 4096),
+                activations=(activation,),
+            )
+            for activation, weights in EIGHT_BIT_WEIGHTS.items()
+        ),
         "sweep": (Block(("int4",), (SQUARE,), (*range(1, 65), *range(72, 513, 8)), any_m=True),),
     }
 )
@@ -126,6 +144,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "m": ("256", "4096"),
         },
         "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
+        "prefill8": {"n": ("8192",), "m": ("16", "4096")},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }
 )
@@ -141,7 +160,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="a subset that touches each
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type.
+    """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type, or is float16.
 
     With ``any_m`` the kernel is that which an operator for any M has for this one.
     """
@@ -186,7 +205,8 @@ class Case:
             self.k,
             activation=self.activation,
             weight=self.type,
-            out=self.activation,
+            out="float16" if self.activation in EIGHT_BITS else self.activation,
+            activation_scale=self.activation in EIGHT_BITS,
         )
         return op
 

@@ -16,7 +16,15 @@ from rich.console import Console
 from benchmarks import clock, host, store
 from benchmarks.floor import Floor
 from benchmarks.grid import Case, describe, plan_for
-from benchmarks.operands import Tensor, Weight, activations, relative_error, rotated
+from benchmarks.operands import (
+    Tensor,
+    Weight,
+    activations,
+    relative_error,
+    rotated,
+    row_scales,
+    torch_type,
+)
 from benchmarks.peers import (
     HUMMING,
     Cublas,
@@ -26,6 +34,7 @@ from benchmarks.peers import (
     layer_key,
     rotated_parts,
 )
+from benchmarks.peers_eight_bits import EIGHT_BIT_PEERS
 from benchmarks.rows import Machine, Measured
 from benchmarks.weights import weight_bytes
 from ladder.errors import LaunchError
@@ -132,6 +141,16 @@ class Bench:
             graphs["cublas_bf16"] = peer.graph(case.m, "bfloat16")
         return graphs
 
+    def _eight_bit_graph(self, case: Case) -> dict[str, clock.Graph]:
+        if case.activation not in EIGHT_BIT_PEERS:
+            return {}
+        name, make = EIGHT_BIT_PEERS[case.activation]
+        try:
+            return {name: make(case.m, case.n, case.k, DEVICE)}
+        except Exception as error:  # noqa: BLE001 - the row is measured without the peer
+            self.report(f"{name} {case.name}: {type(error).__name__}: {error}")
+            return {}
+
     # -- the product --------------------------------------------------------------------------------------------
 
     def kernel(self, case: Case) -> Kernel:
@@ -157,13 +176,22 @@ class Bench:
         """Check and time cases of one M: their launches, and kernels for this M and for any."""
         first = cases[0]
         x = activations(first.m, first.k, first.activation, DEVICE)
+        x_scale = row_scales(first.m, first.activation, DEVICE)
         exact = x.double() @ weights.exact.t()
+        if x_scale is not None:
+            exact *= x_scale.double()[:, None]
         graphs: dict[str, clock.Graph] = {}
         errors: dict[str, float] = {}
         for case in cases:
             if case.name not in graphs:  # suites may share a case
-                graphs[case.name], errors[case.name] = self._product(case, weights, x, exact)
-        peers = {**self._cublas_graphs(first), **self._humming_graph(weights, first)}
+                graphs[case.name], errors[case.name] = self._product(
+                    case, weights, (x, x_scale), exact
+                )
+        peers = {
+            **self._cublas_graphs(first),
+            **self._eight_bit_graph(first),
+            **self._humming_graph(weights, first),
+        }
         read_us = self._read_us(first)
         times = clock.interleaved({**graphs, **peers}, first.m)
         found = {}
@@ -191,12 +219,13 @@ class Bench:
             return None
 
     def _product(
-        self, case: Case, weights: Weights, x: Tensor, exact: Tensor
+        self, case: Case, weights: Weights, rows: tuple[Tensor, Tensor | None], exact: Tensor
     ) -> tuple[clock.Graph, float]:
         """The graph of a case, and the larger error of a lone launch and of the last one of the graph."""
-        kernel = self.kernel(case)
-        y = torch.full((case.m, case.n), math.nan, dtype=x.dtype, device=DEVICE)
-        calls: list[Bound] = [kernel.bind(x, packed, out=y) for packed in weights.copies]
+        kernel, (x, x_scale) = self.kernel(case), rows
+        out = torch_type(case.operator.out.name)
+        y = torch.full((case.m, case.n), math.nan, dtype=out, device=DEVICE)
+        calls: list[Bound] = [kernel.bind(x, packed, x_scale, out=y) for packed in weights.copies]
         calls[0]()
         errors = [_checked_error(y, exact)]
         graph = clock.capture(calls, clock.launches_for(case.m, case.n, case.k))

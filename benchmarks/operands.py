@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from benchmarks.grid import EIGHT_BITS
+from ladder.graph.draw import INT8_DEVIATION
 from ladder.runtime.packed import Packed
 from ladder.ttype import Dense
 
@@ -171,9 +173,29 @@ def _copy(packed: Packed) -> Packed:
     return Packed(packed.packing, arrays)
 
 
+#: compute type -> torch's name of it, where it is another
+TORCH_NAMES = {"fp8_e4m3fn": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}
+
+
+def torch_type(name: str) -> Any:
+    """The torch dtype of a compute type."""
+    return getattr(torch, TORCH_NAMES.get(name, name))
+
+
 def activations(m: int, k: int, dtype: str, device: str) -> Tensor:
-    """Normal activations ``[m, k]``."""
-    return torch.randn((m, k), device=device).to(getattr(torch, dtype))
+    """Normal activations ``[m, k]``; those of int8 reach the ends of the range."""
+    normal = torch.randn((m, k), device=device)
+    if dtype == "int8":
+        normal = (INT8_DEVIATION * normal).round().clamp(-128, 127)
+    return normal.to(torch_type(dtype))
+
+
+def row_scales(m: int, dtype: str, device: str) -> Tensor | None:
+    """Scales of rows of 8-bit activations, float32 ``[m]``, that bring them to about 1; None for wider ones."""
+    if dtype not in EIGHT_BITS:
+        return None
+    size = INT8_DEVIATION if dtype == "int8" else 1.0
+    return (torch.rand(m, device=device) + 0.5) / size
 
 
 def relative_error(y: Tensor, exact: Tensor) -> float:

@@ -43,6 +43,11 @@ def _dense(name: str) -> GroupedType:
     return wt
 
 
+def _by_channel(element: str) -> GroupedType:
+    wt: GroupedType = ladder.types[element].grouped("channel", scale="float16")
+    return wt
+
+
 def _as_it_is(name: str) -> GroupedType:
     wt: GroupedType = ladder.types[name]
     return wt
@@ -71,6 +76,10 @@ WEIGHTS: dict[str, Callable[[], GroupedType]] = {
         for name in ("uint2", "uint1", "int5", "int6", "fp4_e2m1", "fp6_e3m2", "fp8_e5m2")
     },
     **{name: partial(_dense, name) for name in ("float16", "bfloat16")},
+    **{
+        f"{name}_channel": partial(_by_channel, name)
+        for name in ("int4", "int8", "fp4_e2m1", "fp8_e4m3fn")
+    },
 }
 
 

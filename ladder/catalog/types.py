@@ -91,7 +91,7 @@ GROUPED: tuple[GroupedType, ...] = (
     GroupedType(FP4_E2M1, (1, 16), "fp8_e4m3fn", second="float32", label="nvfp4"),
 )
 
-#: the compute type int8 has no row: "int8" names the element, and ladder.ttype.compute_type knows both
+#: compute types of 8 bits have no row: "int8" names the element, and ladder.ttype.compute_type knows both
 COMPUTE: tuple[ComputeType, ...] = (float16, bfloat16, float32)
 
 TYPES: tuple[TType | GroupedType | ComputeType, ...] = (*ELEMENTS, *GROUPED, *COMPUTE)

@@ -122,7 +122,7 @@ def _row(kernel: Any, m: int, repeats: int, seed: int) -> dict[str, Any]:
 
     problem = Problem.random(kernel, m, seed)
     packed = kernel.pack(problem.weights)
-    error = problem.error(kernel(problem.x, packed, bias=problem.bias))
+    error = problem.error(kernel(problem.x, packed, problem.x_scale, problem.bias))
     timing = time_kernel(kernel, problem.x, packed, repeats=repeats)
     return row(kernel.plan, m, timing, packed.nbytes, error)
 

@@ -96,12 +96,14 @@ class Problem:
         x: activations ``[m, k]``.
         weights: quantised weights ``[n, k]``.
         bias: ``[n]`` or None.
+        x_scale: float32 ``[m]`` or None.
         exact: float64 ``[m, n]``.
     """
 
     x: Any
     weights: Quantized
     bias: Any
+    x_scale: Any
     exact: Any
 
     @classmethod
@@ -109,6 +111,7 @@ class Problem:
         """Normal weights and activations; the weights are quantised, and that is what is exact."""
         import numpy as np
 
+        from ladder.graph.draw import activations, row_scales
         from ladder.ttype import quantize
 
         op = kernel.plan.op
@@ -121,13 +124,14 @@ class Problem:
         rng = np.random.default_rng(seed)
         weights = quantize(rng.standard_normal((op.n, op.k), np.float32), op.weight)
         try:
-            x = rng.standard_normal((m, op.k)).astype(op.activation.dtype)
+            x = activations(op, rng, m)
         except (MemoryError, ValueError) as error:  # NumPy's two words for too many elements
             raise ShapeError(
                 f"an x of {m} rows cannot be made: {error}", at="-m", hint="fewer tokens"
             ) from error
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
-        return cls(x, weights, bias, op.reference(x, weights, bias))
+        x_scale = row_scales(op, rng, m)
+        return cls(x, weights, bias, x_scale, op.reference(x, weights, bias, x_scale))
 
     def error(self, y: Any) -> float:
         """Relative error: 2-norm of the difference over the 2-norm of the exact answer."""
@@ -184,7 +188,7 @@ def place_for(kernel: Kernel, on: Where) -> str:
 
 def _compute(kernel: Kernel, problem: Problem, place: str) -> Any:
     if place == Where.numpy.value:
-        return kernel.plan.run(problem.x, problem.weights, problem.bias)
+        return kernel.plan.run(problem.x, problem.weights, problem.bias, problem.x_scale)
     packed = kernel.pack(problem.weights)
     device = "emulator" if place == Where.emulator.value else "cuda"
-    return kernel(problem.x, packed, bias=problem.bias, device=device)
+    return kernel(problem.x, packed, problem.x_scale, problem.bias, device=device)

@@ -28,6 +28,9 @@ class Activation(str, Enum):
 
     float16 = "float16"
     bfloat16 = "bfloat16"
+    int8 = "int8"
+    fp8_e4m3fn = "fp8_e4m3fn"
+    fp8_e5m2 = "fp8_e5m2"
 
 
 class Out(str, Enum):
@@ -101,6 +104,9 @@ class Request:
     )
     out: Annotated[Out, _option("--out", text="type of y")] = Out.float16
     bias: Annotated[bool, _option("--bias", text="add bias[n]")] = False
+    activation_scale: Annotated[
+        bool, _option("--activation-scale", text="multiply y by a scale of each row of x")
+    ] = False
     device: Annotated[
         str, _option("--device", "-d", text="name, see `ladder devices`, or a device file")
     ] = "h200"
@@ -124,6 +130,7 @@ class Request:
             weight=weight_type(self.weight, self.group, self.scale, self.zero),
             out=self.out.value,
             bias=self.bias,
+            activation_scale=self.activation_scale,
         )
 
     def plan(self) -> Plan | PlanSet:

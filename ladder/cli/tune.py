@@ -52,7 +52,8 @@ class Tuning:
     ]
     ms: Annotated[str, _option("--ms", "-m", text="tokens, 1,8,16", panel=WHAT)] = "1,8,16,32,64"
     activation: Annotated[
-        Activation, _option("--activation", "-a", text="type of x and y", panel=WHAT)
+        Activation,
+        _option("--activation", "-a", text="type of x, and of y but for 8 bits", panel=WHAT),
     ] = Activation.float16
     bias: Annotated[bool, _option("--bias", text="add bias[n]", panel=WHAT)] = False
     launch: Annotated[Launch, _option("--launch", text="how kernels are launched", panel=WHAT)] = (
@@ -87,13 +88,18 @@ class Tuning:
         from ladder.graph import matmul
         from ladder.runtime.tuning.problem import Problem
         from ladder.runtime.tuning.shapes import shapes
+        from ladder.ttype import compute_type, float16
 
         device = device_of(self.device)
-        kind = self.activation.value
+        kind = compute_type(self.activation.value)
+        # Quantised activations have a scale a row, and outputs are not quantised.
+        quantised = kind.bits < float16.bits
+        more = {"bias": self.bias, "activation_scale": quantised}
+        out = float16 if quantised else kind
         tokens = _tokens(self.ms)
         return tuple(
             Problem(
-                matmul(m, n, k, activation=kind, weight=wt, out=kind, bias=self.bias),
+                matmul(m, n, k, activation=kind, weight=wt, out=out, **more),
                 device,
                 self.launch.value,
             )

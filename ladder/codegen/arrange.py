@@ -17,7 +17,6 @@ from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
     cluster_barrier,
-    finish_accumulators,
     finish_specialised,
     finish_tile,
     leave,
@@ -107,45 +106,46 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
             leave(kernel)
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
-        consume = Consume(kernel, pipeline, decode, multiply)
+        consume = Consume(kernel, pipeline, decode, multiply, _stage(plan, GroupScale))
         if not plan.persistent:
-            metadata = consume.emit()
-            finish_accumulators(kernel, multiply, metadata)
-            finish_specialised(kernel, multiply.acc, ring_base)
+            consume.emit()
+            finish_specialised(kernel, consume.totals(), ring_base)
         else:
             _work_through(kernel, pipeline, consume, ring_base, barriers)
-        if plan.multicast > 1:
-            # warps of other CTAs free slots here: the barriers stay until all have
-            cluster_barrier(kernel)
+    if plan.multicast > 1:
+        # Warps of other CTAs free slots here: the barriers stay until all have. One barrier for both kinds of warps: at two
+        # places it cost kernels of 256 tokens the registers of their products (C7512, int8).
+        e.sync_warp()
+        cluster_barrier(kernel)
 
 
 def _work_through(
     kernel: Kernel, pipeline: PipelineEmitter, consume: Consume, ring_base: int, barriers: int
 ) -> None:
     """The tiles of a persistent CTA: whole ones, then its part of one that its cluster shares."""
-    plan, multiply = kernel.plan, consume.multiply
-    staging = barriers - _stage(plan, Reduce).beside_bytes
+    plan = kernel.plan
+    staging = barriers - _stage(plan, Reduce).shared_bytes
     pipeline.of_cta()
     with e.loop(kernel.tiles_of_cta, "tile_turn") as turn:
-        _tile(kernel, consume, lambda: kernel.enter_turn(turn))
-        finish_tile(kernel, multiply.acc, staging)
+        totals = _tile(kernel, consume, lambda: kernel.enter_turn(turn))
+        finish_tile(kernel, totals, staging)
     if plan.split > 1:
         with e.when(kernel.has_cluster_tile):
             pipeline.of_cluster()
-            _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile))
-            finish_specialised(kernel, multiply.acc, ring_base)
+            totals = _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile))
+            finish_specialised(kernel, totals, ring_base)
 
 
-def _tile(kernel: Kernel, consume: Consume, enter: Callable[[], None]) -> None:
+def _tile(kernel: Kernel, consume: Consume, enter: Callable[[], None]) -> Any:
     """Totals of one tile. Where it lies is worked out when that is first needed, not to take registers beside the products."""
     late = kernel.plan.has_groups
     if not late:
         enter()
     consume.multiply.reset()
-    metadata = consume.emit()
+    consume.emit()
     if late:
         enter()
-    finish_accumulators(kernel, consume.multiply, metadata)
+    return consume.totals()
 
 
 Arrangement = Callable[[Plan, Kernel], None]

@@ -1,4 +1,4 @@
-"""The steps of one block of K: fragments of weights and activations, and their products, two k16 steps at a time."""
+"""The steps of one block of K: fragments of weights and activations, and their products, two steps at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.plan import Plan
 
-#: registers a0..a3 of one k16 step and row tile
+#: registers a0..a3 of one step and row tile
 Fragment = list[Any]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two neighbouring k16 steps of a block, or one of them.
+    """Two neighbouring steps of a block, or one of them.
 
     Attributes:
         step: the even step.
@@ -40,7 +40,7 @@ class Pair:
 
 def pairs_of(plan: Plan) -> tuple[Pair, ...]:
     """The steps of a block in pairs; groups of 16 end in the middle of one, which is then multiplied in two parts."""
-    steps = plan.packing.geometry.block_k // 16
+    steps = plan.block_steps
     per_flush = steps // plan.flushes_per_block if plan.flushes_per_block else 0
     per_group = per_flush if plan.has_groups else steps
     pairs = []
@@ -90,28 +90,32 @@ class Block:
         rows = self.plan.tiling.row_tiles
         if self.zero is not None and pair.enter is not None:
             self.zero.enter_group(slot, pair.enter)
-        atom = pair.step // self.program.steps
-        if self.scratch is None and atom not in self._decoders:
-            with e.stage("decode"):
-                self._decoders[atom] = [
-                    self.decode.atom(self._atom_start(slot, row_tile, atom))
-                    for row_tile in range(rows)
-                ]
-        decoders = self._decoders.get(atom)
+        for half in pair.halves:
+            self._read_atom(slot, (pair.step + half) // self.program.steps)
         return [
-            partial(self._fragment, decoders, row_tile, pair.step + half)
+            partial(self._fragment, row_tile, pair.step + half, dict(self._decoders))
             for half in pair.halves
             for row_tile in range(rows)
         ]
 
-    def _fragment(self, decoders: Any, row_tile: int, step: int) -> Fragment:
+    def _read_atom(self, slot: Any, atom: int) -> None:
+        """Decoders of an atom, one for each row tile; where weights were decoded to shared memory there are none."""
+        if self.scratch is not None or atom in self._decoders:
+            return
+        with e.stage("decode"):
+            self._decoders[atom] = [
+                self.decode.atom(self._atom_start(slot, row_tile, atom))
+                for row_tile in range(self.plan.tiling.row_tiles)
+            ]
+
+    def _fragment(self, row_tile: int, step: int, decoders: dict[int, list[Any]]) -> Fragment:
         """A fragment of a step, with the zero point taken off where that happens in registers."""
-        atom_step = step % self.program.steps
+        atom, atom_step = divmod(step, self.program.steps)
         with e.stage("decode"):
             if self.scratch is not None:
                 fragment = self.scratch.fragment(row_tile, step)
             else:
-                fragment = decoders[row_tile].fragment(atom_step)
+                fragment = decoders[atom][row_tile].fragment(atom_step)
             if self.zero is None:
                 return fragment
             return self.zero.subtract(fragment, row_tile, self.program.step_class[atom_step])

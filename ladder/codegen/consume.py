@@ -1,7 +1,7 @@
 """The main loop of the specialised family: a warpgroup decodes the next steps while its products run.
 
     for each block:   wait for its slot
-                      for each chunk of k16 steps: decode it; issue its products; wait for those of the chunk before
+                      for each chunk of steps: decode it; issue its products; wait for those of the chunk before
                       (after the first chunk nothing reads the slot before this one any more: it is freed)
 
 K slices of a CTA take its blocks in turns, so that their warpgroups decode and multiply side by side.
@@ -17,12 +17,15 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.decode import AtomDecoder, DecodeEmitter
+from ladder.codegen.stages.finish import finish_accumulators
+from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
 from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.registers import atoms_at_once
+from ladder.scheduler.stage import GroupScale
 
 
 class Consume:
@@ -34,15 +37,23 @@ class Consume:
         pipeline: PipelineEmitter,
         decode: DecodeEmitter,
         multiply: WarpgroupEmitter,
+        group_scale: GroupScale,
     ) -> None:
         self.kernel, self.pipeline, self.decode = kernel, pipeline, decode
         self.multiply = multiply
         self.zero: ZeroPoint | None = None
         self.scale: ScaleRegistersEmitter | None = None
+        self.metadata: Metadata | None = None
         self.plan, self.program = kernel.plan, kernel.plan.program
         cut = self.plan.packing.geometry
-        self.steps = cut.block_k // 16
+        self.steps = self.plan.block_steps
         self.steps_of_group = max(1, self.steps // cut.groups_per_block)
+        #: steps between two flushes of the accumulators; 0 where they are the totals
+        self.per_flush = (
+            self.steps // self.plan.flushes_per_block if self.plan.flushes_per_block else 0
+        )
+        self.group_scale = group_scale
+        self.flushed: GroupScaleEmitter | None = None
         self.tiles = multiply.tile_groups()[0]
         together = self.plan.turns_together
         self.cursor = Cursor(
@@ -51,15 +62,17 @@ class Consume:
         self.before = e.registers("slot_before", 1, "int32")
         e.store(self.before, 0, 0)
 
-    def emit(self) -> Metadata:
-        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free; returns the tile's metadata."""
+    def emit(self) -> None:
+        """The loop; afterwards all products are complete, and where more tiles follow the last slot is free."""
         pipeline, slices = self.pipeline, self.plan.tiling.warps_k
         cursor, before = self.cursor, self.before
-        metadata = Metadata(self.kernel, pipeline.offsets)
+        self.metadata = metadata = Metadata(self.kernel, pipeline.offsets)
         if self.plan.zero == "register":
             self.zero = ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
         if self.plan.scale == "register":
             self.scale = ScaleRegistersEmitter(self.kernel, metadata)
+        if self.per_flush:
+            self.flushed = GroupScaleEmitter(self.kernel, self.group_scale, self.multiply, metadata)
         together = self.plan.turns_together
         with e.loop(self._turns(), "turn") as turn:
             first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
@@ -80,7 +93,13 @@ class Consume:
         self.multiply.settle(0)
         if self.plan.persistent:
             pipeline.release(before[0], True)
-        return metadata
+
+    def totals(self) -> Any:
+        """The totals of the tile whose loop was emitted last, read as ``totals[i]`` in float32."""
+        if self.flushed is not None:
+            return self.flushed.total
+        assert self.metadata is not None, "emit() comes first"
+        return finish_accumulators(self.kernel, self.multiply, self.metadata)
 
     def _block(self, slot: Any, activations: Any, finished: tuple[Any, Any]) -> None:
         """One block: ``finished`` is the slot before it, and whether there is one that is to be freed."""
@@ -96,6 +115,15 @@ class Consume:
             self._products(activations, first, fragments)
             if first == 0:
                 self.pipeline.release(*finished)
+            self._flush(slot, chunk[-1] + 1)
+
+    def _flush(self, slot: Any, end: int) -> None:
+        """Where a group of the block ends before step ``end``: scale its sums and add them to the totals."""
+        if self.flushed is None or end % self.per_flush:
+            return
+        terms = self.flushed.open(slot, end // self.per_flush - 1)
+        self.multiply.settle(0)
+        self.flushed.flush(terms, self.tiles)
 
     def _turns(self) -> Any:
         """Turns of the loop: the blocks of this K slice, or that many together."""

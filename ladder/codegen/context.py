@@ -18,13 +18,15 @@ ARENA_BASE_ALIGN = 1024
 #: extent declared for buffers whose size the kernel does not know (activations, outputs): any 63-bit offset
 UNBOUNDED = 1 << 62
 
-#: how a dtype travels through the kernel: 16-bit floats as words, so that no C++ half type is needed
+#: how a dtype travels through the kernel: floats of 16 and 8 bits as integers, so that no C++ type of theirs is needed
 STORAGE = {
     "float16": "uint16",
     "bfloat16": "uint16",
     "float32": "float32",
     "uint32": "uint32",
+    "int8": "uint8",
     "float8_e4m3fn": "uint8",
+    "float8_e5m2": "uint8",
     "float8_e8m0fnu": "uint8",
 }
 
@@ -51,16 +53,19 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
     packed = tuple(
         Argument(name, "buffer", dtype) for name, (_, dtype) in plan.packing.shapes().items()
     )
-    bias = (Argument("bias", "buffer", plan.op.out.name),) if plan.op.bias else ()
+    op = plan.op
+    bias = (Argument("bias", "buffer", op.out.name),) if op.bias else ()
+    x_scale = (Argument("x_scale", "buffer", "float32"),) if op.activation_scale else ()
     strides = X_STRIDES[plan.access] + ("y_stride_m",)
-    x = Argument("x", "buffer", plan.op.activation.name)
+    x = Argument("x", "buffer", op.activation.dtype.name)
     if plan.access == "tensor":
-        x = Argument("x_map", "tensor map", plan.op.activation.name)
+        x = Argument("x_map", "tensor map", op.activation.dtype.name)
     return (
         x,
         *packed,
+        *x_scale,
         *bias,
-        Argument("y", "buffer", plan.op.out.name),
+        Argument("y", "buffer", op.out.name),
         Argument("m", "scalar", "int32"),
         *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
         *(Argument(stride, "scalar", "int64") for stride in strides),
@@ -79,6 +84,7 @@ class Kernel:
         ring_thread: index of the thread among those that share a ring.
         first_tile: first 16-channel tile of the CTA.
         first_token: first token of the CTA.
+        row_scales: first byte in the arena of the scales of the CTA's rows, or None where each is read from global memory.
         shared: views of the shared-memory arena by dtype, indexed in elements from the arena's start.
     """
 
@@ -92,6 +98,7 @@ class Kernel:
         ring_warps = tiling.ring_warps
         self.rank: Any = 0
         self.peer: Any = 0
+        self.row_scales: int | None = None
         self.block_n: Any = 0
         self.block_m: Any = 0
         self.thread = self._coordinates(plan.threads)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from ladder.codegen import intrinsics
-from ladder.codegen.tvm_api import IRBuilder, T, tirx
+from ladder.codegen.tvm_api import PTX, IRBuilder, T, tirx
 
 Expr = Any
 Buffer = Any
@@ -52,6 +52,15 @@ def f32(value: float) -> Expr:
     return T.float32(value)
 
 
+#: how an accumulator is kept in registers: PTX takes integers of any sign there, TVM's table of it unsigned ones
+ACCUMULATOR = {"float32": "float32", "int32": "uint32"}
+
+
+def zero(dtype: str) -> Expr:
+    """Zero of an accumulator's type."""
+    return T.uint32(0) if dtype == "int32" else T.float32(0.0)
+
+
 def bind(value: Expr, name: str) -> Expr:
     """Name a value; later uses read the name, not the expression."""
     var = T.Bind(value)
@@ -80,12 +89,12 @@ def hold(value: Expr, name: str, dtype: str) -> Expr:
 
 def ptx(text: str, *operands: Expr) -> None:
     """Issue one PTX instruction; destinations come first, as in PTX."""
-    T.evaluate(T.ptx[text](*operands))
+    T.evaluate(PTX[text](*operands))
 
 
 def ptx_where(condition: Expr, text: str, *operands: Expr) -> None:
     """Issue one PTX instruction without results under a predicate: no branch, as between products of a warpgroup."""
-    T.evaluate(T.ptx[text](*operands, pred=T.Cast("uint32", condition)))
+    T.evaluate(PTX[text](*operands, pred=T.Cast("uint32", condition)))
 
 
 def call(name: str, *operands: Expr) -> Expr:
@@ -99,6 +108,11 @@ def call(name: str, *operands: Expr) -> Expr:
 def cast(dtype: str, value: Expr) -> Expr:
     """Convert a value."""
     return T.Cast(dtype, value)
+
+
+def as_f32(dtype: str, value: Expr) -> Expr:
+    """An accumulator of a type as a float32, rounded to nearest."""
+    return value if dtype == "float32" else T.Cast("float32", T.Cast("int32", value))
 
 
 def bits_as_f32(value: Expr) -> Expr:

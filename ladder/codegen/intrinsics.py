@@ -87,6 +87,7 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("cvt_f32_f16", ("h",), "f", "cvt.f32.f16 %0, %1;", "alu", "float32"),
     Intrinsic("cvt_f16_f32", ("f",), "h", "cvt.rn.f16.f32 %0, %1;", "alu", "uint16"),
     Intrinsic("hold_f32", ("f",), "f", "", "alu", "float32"),
+    Intrinsic("hold_u32", ("r",), "r", "", "alu"),
     Intrinsic("cvt_f16x2_f32", ("f", "f"), "r", "cvt.rn.f16x2.f32 %0, %1, %2;", "alu"),
     Intrinsic("cvt_bf16x2_f32", ("f", "f"), "r", "cvt.rn.bf16x2.f32 %0, %1, %2;", "alu"),
     Intrinsic("cvt_s8_f32", ("f",), "r", "cvt.rni.sat.s8.f32 %0, %1;", "alu"),

@@ -333,9 +333,9 @@ def _operands(entry: Node, tokens: list[str]) -> list[Json]:
 
 
 def _ptx_table() -> Node:
-    from tvm.backend.cuda.ptx import table
+    from ladder.codegen.tvm_api import PTX_TABLE
 
-    return table.TABLE
+    return PTX_TABLE
 
 
 def _refuse(what: str, node: Node) -> LoweringError:

@@ -9,7 +9,7 @@ from ladder.codegen.arrange import build
 from ladder.codegen.context import arguments_of
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.listing import listing
-from ladder.codegen.stages.pipeline import BOX_K
+from ladder.codegen.stages.pipeline import box_k
 from ladder.codegen.tvm_api import DeviceFunction, lower_to_cuda
 from ladder.errors import LoweringError
 from ladder.scheduler.plan import Plan
@@ -60,7 +60,7 @@ def _parameters(plan: Plan, device: DeviceFunction) -> tuple[Parameter, ...]:
                 kind=argument.kind,
                 dtype=argument.dtype,
                 role=argument.name,
-                box=(plan.rows_loaded // plan.multicast, BOX_K)
+                box=(plan.rows_loaded // plan.multicast, box_k(plan))
                 if argument.kind == "tensor map"
                 else (),
             )

@@ -361,6 +361,7 @@ def f32x2_to_e4m3x2(high: npt.ArrayLike, low: npt.ArrayLike) -> npt.NDArray[np.u
 #: meanings by short name, for tables of intrinsics whose device text has its own name
 MEANINGS: dict[str, Meaning] = {
     "hold_f32": lambda x: x,
+    "hold_u32": lambda x: x,
     "lop3": lop3,
     "prmt": prmt,
     "shl": shl,

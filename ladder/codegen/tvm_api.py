@@ -7,7 +7,7 @@ kernel parameters is not the PrimFunc's, and launch extents must be read from th
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.errors import LoweringError
@@ -17,6 +17,7 @@ TVM_VERSION = "0.27.0.post1"
 try:
     import tvm
     from tvm import tirx
+    from tvm.backend.cuda.ptx import TABLE, PTXNamespace, register_table
     from tvm.script.ir_builder import IRBuilder
     from tvm.tirx.build import split_host_device_mods
     from tvm.tirx.compilation_pipeline import finalize_device_passes_tirx, get_tir_pipeline
@@ -28,7 +29,34 @@ except ImportError as error:  # the extra is missing, or a library of it does no
         hint="pip install 'ladder[compile]'; saved artifacts load and run without it",
     ) from error
 
-__all__ = ["TVM_VERSION", "DeviceFunction", "IRBuilder", "T", "lower_to_cuda", "tirx", "tvm"]
+__all__ = [
+    "PTX",
+    "PTX_TABLE",
+    "TVM_VERSION",
+    "DeviceFunction",
+    "IRBuilder",
+    "T",
+    "lower_to_cuda",
+    "tirx",
+    "tvm",
+]
+
+
+def _wide_integer_products() -> dict[str, Any]:
+    """Integer ``wgmma`` of 240 and 256 columns, which TVM's table leaves out (PTX ISA, wgmma.mma_async, .s8 and .u8)."""
+    entry = TABLE["wgmma_int_rs"]
+    slots = tuple(
+        replace(slot, choices=("m64n240k32", "m64n256k32")) if slot.name == "shape" else slot
+        for slot in entry.slots
+    )
+    return {"wgmma_int_rs_wide": replace(entry, name="wgmma_int_rs_wide", slots=slots)}
+
+
+_ADDED = _wide_integer_products()
+register_table(_ADDED)
+#: TVM's table of PTX instructions with what is added here, and the namespace that spells them: ``PTX["mma.sync..."]``
+PTX_TABLE: dict[str, Any] = {**TABLE, **_ADDED}
+PTX = PTXNamespace(PTX_TABLE)
 
 
 def installed_version() -> str:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from ladder.decode.build import Builder, packed_bits
 from ladder.decode.form import Field, Form
 from ladder.decode.fragment import Decoded, arrange
-from ladder.decode.geometry import STEPS, WORDS
-from ladder.decode.lanes import LaneFormat
+from ladder.decode.geometry import WORDS, steps_of
+from ladder.decode.lanes import Lanes
 from ladder.decode.program import Const, DecodeProgram, Op, Slot, Table
 from ladder.decode.values import ValueSet
 from ladder.errors import DecodeError
 
+F = TypeVar("F", bound=Lanes)
+
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(Generic[F]):
     """What a program is made for: the values, the lane format, and whether the values are the declared ones."""
 
     values: ValueSet
-    fmt: LaneFormat
+    fmt: F
     lossless: bool = True
 
     @property
@@ -30,7 +33,7 @@ class Target:
 
 
 def program_of(
-    target: Target,
+    target: Target[Any],
     name: str,
     builder: Builder,
     registers: Sequence[Decoded],
@@ -54,7 +57,7 @@ def program_of(
         compute=target.fmt.name,
         form=name,
         words=WORDS[target.bits],
-        steps=STEPS[target.bits],
+        steps=steps_of(target.bits, target.fmt.count),
         ops=_needed(builder.ops, fragment.outputs),
         outputs=fragment.outputs,
         slots=fragment.slots,
@@ -78,9 +81,9 @@ def _needed(ops: Sequence[Op], outputs: Sequence[Sequence[int]]) -> tuple[Op, ..
     return tuple(reversed(kept))
 
 
-def mask_program(target: Target, name: str, fields: Sequence[Field]) -> DecodeProgram:
+def mask_program(target: Target[Any], name: str, fields: Sequence[Field]) -> DecodeProgram:
     """The program of placed mask forms, with their fma where they have one."""
-    builder = Builder(WORDS[target.bits])
+    builder = Builder(WORDS[target.bits], target.fmt.bits)
     builder.expect(fields)
     relabels = tuple(dict.fromkeys(field.form.stored for field in fields))
     registers = []
@@ -89,13 +92,17 @@ def mask_program(target: Target, name: str, fields: Sequence[Field]) -> DecodePr
         if field.form.fma:
             factor, addend = (Const(builder.spread(x)) for x in field.form.fma)
             register = builder.emit("fma", register, factor, addend, fmt=target.fmt.short)
-        slots = half_slots(field.form, places, relabels.index(field.form.stored))
+        slots = lane_slots(field.form, places, relabels.index(field.form.stored), target.fmt.bits)
         registers.append(Decoded(register, slots, field.form.deferred))
     carried = frozenset.intersection(*(frozenset(field.form.carried) for field in fields))
     return program_of(target, name, builder, registers, relabels, carried)
 
 
-def half_slots(form: Form, places: list[tuple[int, int]], relabel: int) -> tuple[Slot, Slot]:
-    """Slots of the two codes of a register whose halves are treated alike."""
-    low, high = (packed_bits(places, form.positions, 16 * half) for half in (0, 1))
-    return Slot(low, relabel), Slot(high, relabel)
+def lane_slots(
+    form: Form, places: list[tuple[int, int]], relabel: int, lane_bits: int = 16
+) -> tuple[Slot, ...]:
+    """Slots of the codes of a register whose lanes are treated alike."""
+    return tuple(
+        Slot(packed_bits(places, form.positions, first), relabel)
+        for first in range(0, 32, lane_bits)
+    )

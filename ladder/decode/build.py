@@ -12,6 +12,8 @@ from ladder.decode.program import Const, Op, Operand, OpKind
 
 #: truth tables of lop3, bit ``a<<2 | b<<1 | c``
 AND, AND_OR = 0xC0, 0xEA
+#: mask of all bits of a register
+ALL = 0xFFFFFFFF
 
 
 class Builder:
@@ -19,7 +21,7 @@ class Builder:
 
     Args:
         words: registers ``0 .. words-1`` that hold the packed words.
-        lane_bits: 16, where both halves of a word are treated alike, or 32.
+        lane_bits: 16 or 8, where all lanes of a word are treated alike, or 32.
         ordered: whether the halves have to stay in their order: rotations are then those of the 32-bit word.
     """
 
@@ -45,7 +47,7 @@ class Builder:
 
     def spread(self, lane: int) -> int:
         """A lane's bits in every lane of a 32-bit register."""
-        return lane * 0x10001 if self.lane_bits == 16 else lane
+        return lane * (ALL // ((1 << self.lane_bits) - 1))
 
     def expect(self, fields: Sequence[Field]) -> None:
         """Learn which bits of which rotations will be read, so that each word is moved once for all its fields."""
@@ -58,7 +60,7 @@ class Builder:
     def _rotated(self, word: int, rotation: int) -> tuple[int, int]:
         """A register with ``word`` rotated left (or shifted, where no wanted bit wraps round), and the full distance.
 
-        With 16-bit lanes a distance and the same plus 16 are alike but for the order of the halves.
+        With 16-bit lanes a distance and the same plus 16 are alike but for the order of the halves, with 8-bit lanes so are four.
         """
         if (word, rotation) not in self._moved:
             mask = self.spread(self._wanted[word, rotation])
@@ -98,6 +100,8 @@ class Builder:
 
     def _and_or(self, source: int, mask: Const, base: Operand) -> int:
         if isinstance(base, Const) and base.bits == 0:
+            if mask.bits == ALL:
+                return source  # the codes fill their lanes: nothing is to be cut out
             return self.emit("lop3", source, mask, Const(0), imm=AND)
         return self.emit("lop3", source, mask, base, imm=AND_OR)
 

@@ -18,7 +18,7 @@ from ladder.decode.cost import issue
 from ladder.decode.form import Field, Form, Piece, mask_of
 from ladder.decode.fragment import classes
 from ladder.decode.geometry import STEPS, WORDS
-from ladder.decode.ring import BYTES, FULL, RING, Counts, Ring, WordCover
+from ladder.decode.ring import BYTES, RING, Counts, Ring, WordCover
 from ladder.decode.work import UNLIMITED, Work
 
 #: different factors in one program: two for each of at most two accumulator classes
@@ -55,6 +55,7 @@ class _Shape:
     """Geometry of the placement: what is left over in each word and how many registers that makes."""
 
     bits: int
+    ring: int = RING
 
     @property
     def words(self) -> int:
@@ -62,7 +63,7 @@ class _Shape:
 
     @property
     def left(self) -> int:
-        return RING % self.bits
+        return self.ring % self.bits
 
     @property
     def shared(self) -> int:
@@ -89,18 +90,22 @@ class _Shape:
 
     def price(self, extra: int, class_count: int) -> float:
         """Cycles per step with ``extra`` operations beyond one per field of the words."""
-        return _price(self.bits, extra, class_count)
+        return _price(self, extra, class_count)
 
 
 @cache
-def _price(bits: int, extra: int, class_count: int) -> float:
-    shape = _Shape(bits)
-    alu = shape.words * (RING // bits) + extra + shape.shared_pieces()
-    return issue({"alu": alu / STEPS[bits]}, class_count)
+def _price(shape: _Shape, extra: int, class_count: int) -> float:
+    alu = shape.words * (shape.ring // shape.bits) + extra + shape.shared_pieces()
+    return issue({"alu": alu / STEPS[shape.bits]}, class_count)
 
 
 def place(
-    forms: Sequence[Form], bits: int, below: float = float("inf"), work: Work | None = None
+    forms: Sequence[Form],
+    bits: int,
+    below: float = float("inf"),
+    work: Work | None = None,
+    *,
+    ring: int = RING,
 ) -> Placement | None:
     """The cheapest placement of a family, if any costs less than ``below`` cycles per step.
 
@@ -110,11 +115,13 @@ def place(
         below: what is known already.
         work: counts the search's steps; without one it may take any number. Where it is used up, the cheapest so far is
             returned and ``work.cut`` is set.
+        ring: width of a lane.
     """
-    if not is_worth(bits, below):
+    shape = _Shape(bits, ring)
+    if shape.price(0, 1) >= below:
         return None
-    search = _Search(forms, _Shape(bits), below, work or Work(UNLIMITED))
-    for rotations in range(search.fewest, RING // bits + 2):
+    search = _Search(forms, shape, below, work or Work(UNLIMITED))
+    for rotations in range(search.fewest, ring // bits + 2):
         if not search.widen(rotations):
             break
     return search.best
@@ -134,7 +141,7 @@ class _Search:
         self.forms = tuple(f for f in forms if f.deferred in affines)
         self.labels = tuple(affines.index(f.deferred) for f in self.forms)
         self.shape, self.below, self.work = shape, below, work
-        self.ring = Ring(self.forms, self.labels)
+        self.ring = Ring(self.forms, self.labels, shape.ring)
         self.fewest = _fewest_rotations(self.forms, shape)
         self.best: Placement | None = None
         shared: Sequence[Form | None] = self.forms if shape.left else (None,)
@@ -295,15 +302,16 @@ def pairs(kinds: int) -> int:
 def _fewest_rotations(forms: Sequence[Form], shape: _Shape) -> int:
     """Rotations without which a word cannot be covered: a source serves at most so many fields at once."""
     masks = {f.mask for f in forms}
-    common = FULL
+    full = (1 << shape.ring) - 1
+    common = full
     for mask in masks:
         common &= mask
-    at_once = 1 if common else _packing(sorted(masks), shape.bits)
-    moved = len(masks & set(BYTES))  # a whole byte is moved by its own prmt
-    return max(0, ceil((RING // shape.bits - moved) / at_once) - 1)
+    at_once = 1 if common else _packing(sorted(masks), shape.bits, full)
+    moved = len(masks & set(BYTES)) if shape.ring == RING else 0  # a byte is moved by its own prmt
+    return max(0, ceil((shape.ring // shape.bits - moved) / at_once) - 1)
 
 
-def _packing(masks: Sequence[int], bits: int) -> int:
+def _packing(masks: Sequence[int], bits: int, full: int) -> int:
     """Most masks of ``bits`` bits that are pairwise disjoint: free positions are taken or left out from below."""
     by_lowest: dict[int, list[int]] = {}
     for mask in masks:
@@ -324,7 +332,7 @@ def _packing(masks: Sequence[int], bits: int) -> int:
             memo[free] = best if best == limit else max(best, most(free & ~lowest))
         return memo[free]
 
-    return most(FULL)
+    return most(full)
 
 
 def _fields(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ladder.decode.assemble import Target, mask_program
+from ladder.decode.byte_programs import byte_program
 from ladder.decode.complete import families
 from ladder.decode.cost import CYCLES, cycles, deferral
 from ladder.decode.cover import is_worth, place
@@ -19,7 +20,7 @@ from ladder.decode.forms import search, search_more
 from ladder.decode.geometry import REGISTERS
 from ladder.decode.holes import SHORT
 from ladder.decode.identity import identity
-from ladder.decode.lanes import LANE_FORMATS
+from ladder.decode.lanes import BYTE_FORMATS, FORMATS, LANE_FORMATS, LaneFormat
 from ladder.decode.program import DecodeProgram
 from ladder.decode.special import CVT_E4M3, special_programs
 from ladder.decode.store import shipped
@@ -40,26 +41,27 @@ def derive(
 ) -> DecodeProgram:
     """The cheapest decode program of an element type for a compute type.
 
-    Every table of 1 to 8 bits decodes; one whose codes are the compute type's own bits needs no operation. Where no exact
-    program exists, values are rounded to nearest even in the compute type and the program says ``lossless=False``. Programs of shipped types are read from the package, others searched
-    for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
+    Every table of 1 to 8 bits decodes to 16-bit floats; one whose codes are the compute type's own bits needs no operation.
+    Where no exact program exists, values are rounded to nearest even in the compute type and the program says
+    ``lossless=False``. To 8-bit types decoding is exact, or refused. Programs of shipped types are read from the package,
+    others searched for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
     it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
 
     Args:
         element: the declared type; its values decide, not its name.
-        compute: ``"float16"`` or ``"bfloat16"``.
+        compute: ``"float16"``, ``"bfloat16"``, ``"int8"``, ``"fp8_e4m3fn"`` or ``"fp8_e5m2"``.
         features: of the device; ``"cvt.e4m3x2"`` where it converts fp8_e4m3fn itself. ``"table.stride256"`` asks for
             tables in shared memory that take twice the address range and fewer operations. Others do not matter.
 
     Raises:
         DecodeError: another compute type or width, or a type without finite values.
-        LosslessError: a finite value rounds to infinity in the compute type.
+        LosslessError: a finite value rounds to infinity in the compute type, or is not exact in one of 8 bits.
     """
-    if compute not in LANE_FORMATS:
+    if compute not in FORMATS:
         raise DecodeError(
             f"no decode to {compute}",
             at=element.name,
-            hint=f"compute types with a decode: {', '.join(LANE_FORMATS)}",
+            hint=f"compute types with a decode: {', '.join(FORMATS)}",
         )
     as_it_is = identity(element, compute)
     if as_it_is is not None:
@@ -71,6 +73,8 @@ def derive(
 @lru_cache(maxsize=1024)
 def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
     """The plain program, or a cheaper one that the features allow: they add candidates that need no search."""
+    if compute in BYTE_FORMATS:
+        return byte_program(values, BYTE_FORMATS[compute])
     if features:
         plain = _derived(values, compute, frozenset())
         fmt = LANE_FORMATS[compute]
@@ -97,12 +101,12 @@ def search_program(values: ValueSet, compute: str) -> DecodeProgram:
     return rounded
 
 
-def lookups(target: Target, features: frozenset[str]) -> tuple[DecodeProgram, ...]:
+def lookups(target: Target[LaneFormat], features: frozenset[str]) -> tuple[DecodeProgram, ...]:
     """Candidates that need no search; with more features there are more."""
     return (*special_programs(target, features), *table_programs(target, features))
 
 
-def _cheapest(target: Target, work: Work) -> DecodeProgram | None:
+def _cheapest(target: Target[LaneFormat], work: Work) -> DecodeProgram | None:
     """The cheapest candidate; of equally cheap ones the first."""
     best = min(lookups(target, frozenset()), key=cycles, default=None)
     complete = True
@@ -116,17 +120,19 @@ def _cheapest(target: Target, work: Work) -> DecodeProgram | None:
     return replace(best, exhausted=complete and not work.cut) if best else None
 
 
-def _every_form(target: Target) -> tuple[list[Form], bool]:
+def _every_form(target: Target[LaneFormat]) -> tuple[list[Form], bool]:
     """The first stage of the search for forms, which is never cut short."""
     return search(target.values, target.fmt), True
 
 
-def _more_forms(target: Target) -> tuple[list[Form], bool]:
+def _more_forms(target: Target[LaneFormat]) -> tuple[list[Form], bool]:
     """The second stage, which looks at the holes that the first left out."""
     return search_more(target.values, target.fmt)
 
 
-def _masked(target: Target, forms: list[Form], below: float, work: Work) -> Iterator[DecodeProgram]:
+def _masked(
+    target: Target[LaneFormat], forms: list[Form], below: float, work: Work
+) -> Iterator[DecodeProgram]:
     """Programs of mask forms, each cheaper than ``below`` and than the one before."""
     for family in families(target.values, forms, target.fmt):
         first = family.forms[0]

@@ -46,7 +46,7 @@ class Exact:
         """
         constant |= mirrored << SIGN
         size = self.values.size
-        lanes = [constant | _put(positions, s) for s in range(size)]
+        lanes = [constant | spread(positions, s) for s in range(size)]
         low, high = reversed(ends) if mirrored else ends
         ranked = _ascending(size, signed=positions[-1] == SIGN, mirrored=mirrored)[
             low : size - high
@@ -59,9 +59,9 @@ class Exact:
         unit = 1 << (self.fmt.bias + self.fmt.mantissa - 1)
         alpha = Fraction(rise * unit, self.denominator * (last - first))
         beta = self.values.values[0] - alpha * Fraction(first, unit)
-        carried = self._carry(stored, lanes)
+        carried = carry(self.values, stored, [float(self.fmt.table[lane]) for lane in lanes])
         return Form(
-            positions, constant, _complete(stored, size), Affine(alpha, beta), carried=carried
+            positions, constant, complete(stored, size), Affine(alpha, beta), carried=carried
         )
 
     def _integer(self, pattern: int) -> int:
@@ -87,21 +87,27 @@ class Exact:
             at += 1
         return stored
 
-    def _carry(self, stored: dict[int, int], lanes: list[int]) -> tuple[int, ...]:
-        """Give NaN and infinite codes lanes of their own kind where some are left, their own code first."""
-        if not self.values.special:
-            return ()
-        free = [s for s in range(self.values.size) if s not in set(stored.values())]
-        meaning = {s: float(self.fmt.table[lanes[s]]) for s in free}
-        carried = []
-        for code, value in self.values.special:
-            same = [s for s in free if meaning[s] == value or (isnan(meaning[s]) and isnan(value))]
-            if same:
-                s = code if code in same else same[0]
-                stored[code] = s
-                free.remove(s)
-                carried.append(code)
-        return tuple(carried)
+
+def carry(values: ValueSet, stored: dict[int, int], meaning: list[float]) -> tuple[int, ...]:
+    """Give NaN and infinite codes lanes of their own kind where some are left, their own code first.
+
+    Args:
+        values: the value set.
+        stored: ``code -> stored bits`` of the others, to which those that are carried are added.
+        meaning: value of the lane of each stored pattern.
+    """
+    if not values.special:
+        return ()
+    free = [s for s in range(values.size) if s not in set(stored.values())]
+    carried = []
+    for code, value in values.special:
+        same = [s for s in free if meaning[s] == value or (isnan(meaning[s]) and isnan(value))]
+        if same:
+            s = code if code in same else same[0]
+            stored[code] = s
+            free.remove(s)
+            carried.append(code)
+    return tuple(carried)
 
 
 def _ascending(size: int, *, signed: bool, mirrored: bool) -> list[int]:
@@ -113,12 +119,13 @@ def _ascending(size: int, *, signed: bool, mirrored: bool) -> list[int]:
     return order[::-1] if mirrored else order
 
 
-def _complete(stored: dict[int, int], size: int) -> tuple[int, ...]:
+def complete(stored: dict[int, int], size: int) -> tuple[int, ...]:
     """A permutation: codes without a lane get the patterns that are left."""
     taken = set(stored.values())
     left = iter([s for s in range(size) if s not in taken])
     return tuple(stored[c] if c in stored else next(left) for c in range(size))
 
 
-def _put(positions: tuple[int, ...], stored: int) -> int:
+def spread(positions: tuple[int, ...], stored: int) -> int:
+    """Stored bits put to their positions of a lane."""
     return sum(1 << p for i, p in enumerate(positions) if stored >> i & 1)

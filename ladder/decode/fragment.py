@@ -15,10 +15,10 @@ from ladder.decode.program import Affine, Slot
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A finished register: its number, its two codes' slots (low half first), and what it defers."""
+    """A finished register: its number, its codes' slots (lowest lane first), and what it defers."""
 
     register: int
-    slots: tuple[Slot, Slot]
+    slots: tuple[Slot, ...]
     deferred: Affine
 
 
@@ -27,7 +27,7 @@ class Fragment:
     """Registers in fragment order; the fields are those of :class:`ladder.decode.program.DecodeProgram`."""
 
     outputs: tuple[tuple[int, int, int, int], ...]
-    slots: tuple[tuple[tuple[Slot, Slot], ...], ...]
+    slots: tuple[tuple[tuple[Slot, ...], ...], ...]
     step_class: tuple[int, ...]
     affine: tuple[tuple[Affine, Affine], ...]
 

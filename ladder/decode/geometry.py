@@ -14,13 +14,12 @@ import numpy.typing as npt
 
 LANES = 32
 ROWS = 16
-STEP_K = 16
-#: fragment registers of one m16n8k16 step and codes in one register
+#: fragment registers of one step
 REGISTERS = 4
 HALVES = 2
 
-#: k16 steps of an atom by code width; the words below come out whole and without a wasted bit. Codes of 16 bits are lane
-#: values: nothing is decoded
+#: steps of an atom of 16-bit lanes by code width; the words below come out whole and without a wasted bit. With 8-bit lanes an
+#: atom has half as many, of twice the codes. Codes of 16 bits are lane values: nothing is decoded
 STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2, 16: 2}
 #: 32-bit words per lane and atom by code width
 WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
@@ -29,22 +28,27 @@ WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
 WIDTHS = tuple(range(1, 9))
 
 
+def steps_of(bits: int, lanes: int) -> int:
+    """Steps of an atom of codes of ``bits`` bits with so many lanes to a register."""
+    return STEPS[bits] * HALVES // lanes
+
+
 @dataclass(frozen=True, slots=True)
 class FragmentIndex:
-    """Element coordinates of an atom's fragment: ``row`` and ``k``, both ``[32 lanes, steps, 4, 2]``."""
+    """Element coordinates of an atom's fragment: ``row`` and ``k``, both ``[32 threads, steps, 4, lanes]``."""
 
     row: npt.NDArray[np.intp]
     k: npt.NDArray[np.intp]
 
 
 @cache
-def fragment_index(steps: int) -> FragmentIndex:
-    """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16", A in .f16/.bf16)."""
-    lane, step, register, half = np.meshgrid(
-        np.arange(LANES), np.arange(steps), np.arange(REGISTERS), np.arange(HALVES), indexing="ij"
+def fragment_index(steps: int, lanes: int = HALVES) -> FragmentIndex:
+    """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k32", operand A)."""
+    thread, step, register, lane = np.meshgrid(
+        np.arange(LANES), np.arange(steps), np.arange(REGISTERS), np.arange(lanes), indexing="ij"
     )
-    row = lane // 4 + 8 * (register & 1)
-    k = STEP_K * step + 2 * (lane % 4) + 8 * (register >> 1) + half
+    row = thread // 4 + 8 * (register & 1)
+    k = 8 * lanes * step + lanes * (thread % 4) + 4 * lanes * (register >> 1) + lane
     row.flags.writeable = False
     k.flags.writeable = False
     return FragmentIndex(row, k)

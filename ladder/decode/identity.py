@@ -21,7 +21,7 @@ LANE_BITS = 16
 
 def identity(element: Element, compute: str) -> DecodeProgram | None:
     """The program without operations, where an element's table is that of the compute type; None elsewhere."""
-    if element.bits != LANE_BITS:
+    if element.bits != LANE_BITS or compute not in LANE_FORMATS:
         return None
     own = LANE_FORMATS[compute].table
     return _identity(compute) if np.array_equal(element.values, own, equal_nan=True) else None

@@ -1,6 +1,6 @@
-"""The two 16-bit lane formats, exactly: the value of each pattern, and rounding to nearest even.
+"""The lane formats, exactly: the value of each pattern, and for those of 16 bits rounding to nearest even.
 
-Everything is float64, which holds every float16 and bfloat16 value, and every product of two of them, exactly.
+Everything is float64, which holds every lane value, and every product of two of them, exactly.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import ClassVar
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,31 @@ Words = npt.NDArray[np.uint32]
 CANONICAL_NAN = 0x7FFF
 
 
+class Lanes:
+    """What every lane format tells: its names, its width in ``bits``, and the value of each pattern."""
+
+    name: str
+    bits: ClassVar[int]
+
+    @property
+    def table(self) -> FloatArray:
+        """``float64[2**bits]``: the value of each pattern."""
+        raise NotImplementedError
+
+    @property
+    def count(self) -> int:
+        """Lanes of a 32-bit register."""
+        return 32 // self.bits
+
+    def __str__(self) -> str:
+        return self.name
+
+
 @dataclass(frozen=True)
-class LaneFormat:
+class LaneFormat(Lanes):
     """An IEEE-like 16-bit format: 1 sign bit, ``exponent`` bits, ``mantissa`` bits, subnormals kept."""
+
+    bits: ClassVar[int] = 16
 
     name: str
     short: str
@@ -104,12 +128,44 @@ class LaneFormat:
         return (x < 0) << 15 | steps + (above << self.mantissa)
 
 
+@dataclass(frozen=True)
+class ByteFormat(Lanes):
+    """An 8-bit format, four lanes to a register: its table is all that there is to know.
+
+    Attributes:
+        name: of the compute type.
+        dtype: name of the NumPy or ml_dtypes type with that table.
+    """
+
+    bits: ClassVar[int] = 8
+
+    name: str
+    dtype: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @cached_property
+    def table(self) -> FloatArray:
+        """``float64[256]``: the value of each pattern."""
+        dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        value = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+        value.flags.writeable = False
+        return value
+
+
 FLOAT16 = LaneFormat("float16", "f16", exponent=5, mantissa=10)
 BFLOAT16 = LaneFormat("bfloat16", "bf16", exponent=8, mantissa=7)
+
+INT8 = ByteFormat("int8", "int8")
+E4M3 = ByteFormat("fp8_e4m3fn", "float8_e4m3fn")
+E5M2 = ByteFormat("fp8_e5m2", "float8_e5m2")
 
 #: by the names of compute types, and by the short names that operations carry
 LANE_FORMATS = {f.name: f for f in (FLOAT16, BFLOAT16)}
 SHORT_FORMATS = {f.short: f for f in (FLOAT16, BFLOAT16)}
+BYTE_FORMATS = {f.name: f for f in (INT8, E4M3, E5M2)}
+FORMATS: dict[str, Lanes] = {**LANE_FORMATS, **BYTE_FORMATS}
 
 
 def small_float_table(exponent: int, mantissa: int, *, finite: bool) -> FloatArray:

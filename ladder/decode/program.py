@@ -1,8 +1,8 @@
 """Decode programs: straight-line register code from packed words to mma fragments, as a value.
 
-A program is what one lane of a warp runs for one *atom* (16 rows x 16*steps k of a weight): it reads the lane's
-packed 32-bit words and leaves ``4*steps`` fragment registers, two 16-bit lane values each, in the order of the A
-operand of ``mma.m16n8k16`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The program also says where each code's
+A program is what one lane of a warp runs for one *atom* (16 rows x 16*steps k of a weight, or 32*steps): it reads the lane's
+packed 32-bit words and leaves ``4*steps`` fragment registers, two 16-bit or four 8-bit lane values each, in the order of the
+A operand of ``mma.m16n8k16`` or ``m16n8k32`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The program also says where each code's
 bits lie in the words (the packer reads that), how codes are relabelled, and which affine map is left to the
 accumulators: ``value = alpha * lane_value + beta``, constant over k for one class of steps and one row half.
 
@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from typing import Literal
+
+from ladder.decode.lanes import FORMATS
 
 OpKind = Literal["lop3", "shf", "shl", "shr", "prmt", "fma", "cvt", "lds"]
 
@@ -135,13 +137,13 @@ class DecodeProgram:
     Attributes:
         element: name of the element type it was derived from.
         bits: width of a code in bits, 1..8, or that of a lane value.
-        compute: ``"float16"`` or ``"bfloat16"``, the type of the lane values.
+        compute: the type of the lane values, of :data:`ladder.decode.lanes.FORMATS`.
         form: name of the decode form that was chosen, for people ("subnormal", "magic+fma", "pair table", ...).
         words: packed 32-bit words per lane and atom.
-        steps: k16 steps per atom; the atom covers ``16*steps`` k.
+        steps: steps per atom, of k16 or (8-bit lanes) k32; the atom covers ``step_k*steps`` k.
         ops: the operations in order.
         outputs: ``[steps][4]`` register numbers of the A fragments a0..a3.
-        slots: ``[steps][4][2]`` places of the codes of each fragment register's low and high half.
+        slots: ``[steps][4][lanes]`` places of the codes of each fragment register's lanes, lowest first.
         relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``; a ``range`` keeps them as they are.
         step_class: ``[steps]`` accumulator class of each step.
         affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8.
@@ -161,7 +163,7 @@ class DecodeProgram:
     steps: int
     ops: tuple[Op, ...]
     outputs: tuple[tuple[int, int, int, int], ...]
-    slots: tuple[tuple[tuple[Slot, Slot], ...], ...]
+    slots: tuple[tuple[tuple[Slot, ...], ...], ...]
     relabels: tuple[Sequence[int], ...]
     step_class: tuple[int, ...]
     affine: tuple[tuple[Affine, Affine], ...]
@@ -181,14 +183,39 @@ class DecodeProgram:
         return listing(self)
 
     @property
+    def lanes(self) -> int:
+        """Lanes of a fragment register, 2 or 4."""
+        return FORMATS[self.compute].count
+
+    @property
+    def lane_bits(self) -> int:
+        """Width of a lane in bits, 16 or 8."""
+        return FORMATS[self.compute].bits
+
+    @property
+    def codes(self) -> int:
+        """Codes of an atom that one thread decodes."""
+        return 4 * self.lanes * self.steps
+
+    @property
+    def step_k(self) -> int:
+        """Extent of a step along K, 16 or 32 elements."""
+        return 8 * self.lanes
+
+    @property
     def atom_k(self) -> int:
         """Extent of an atom along K, in elements."""
-        return 16 * self.steps
+        return self.step_k * self.steps
+
+    @property
+    def multiplies_words(self) -> bool:
+        """Whether packed words are fragment registers as they are."""
+        return any(register < self.words for step in self.outputs for register in step)
 
     @property
     def is_identity(self) -> bool:
         """Whether packed words are the fragment's registers: codes are lane values, in the order of the fragment."""
-        return not self.ops
+        return not self.ops and self.relabels == (range(1 << self.bits),)
 
     @property
     def classes(self) -> int:
@@ -213,4 +240,5 @@ class DecodeProgram:
         total = {"alu": 0, "fma": 0, "lsu": 0}
         for op in self.ops:
             total[PIPE[op.kind]] += 1
-        return {pipe: count / self.steps for pipe, count in total.items()}
+        eights = self.codes / 8
+        return {pipe: count / eights for pipe, count in total.items()}

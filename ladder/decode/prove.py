@@ -1,7 +1,7 @@
 """The proof of a decode program, by its structure, by dependence and by running every code in every place.
 
 1. Every bit of the packed words belongs to exactly one code.
-2. Each fragment half depends on the bits of its own code only (:mod:`ladder.decode.taint`).
+2. Each fragment lane depends on the bits of its own code only (:mod:`ladder.decode.taint`).
 3. Each code, in each place, decodes to its declared value, in rational numbers.
 
 From 2, one surrounding per (place, code) is enough for 3; several random ones are run all the same.
@@ -14,10 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from ladder.decode.geometry import HALVES, LANES, REGISTERS, STEPS, WORDS
-from ladder.decode.lanes import LANE_FORMATS, Words
+from ladder.decode.geometry import LANES, REGISTERS, WORDS, steps_of
+from ladder.decode.lanes import FORMATS, LaneFormat, Words
 from ladder.decode.machine import fragments
 from ladder.decode.program import Affine, DecodeProgram, Slot
+from ladder.decode.reference import lane_patterns
 from ladder.decode.taint import analyse
 from ladder.decode.values import Element
 from ladder.errors import DecodeError
@@ -53,12 +54,14 @@ def _check_shape(program: DecodeProgram, element: Element) -> None:
     size = 1 << program.bits
     good = (
         program.bits == element.bits
-        and program.compute in LANE_FORMATS
-        and (program.steps, program.words) == (STEPS[program.bits], WORDS[program.bits])
+        and program.compute in FORMATS
+        and program.steps == steps_of(program.bits, program.lanes)
+        and program.words == WORDS[program.bits]
         and len(program.outputs) == len(program.slots) == len(program.step_class) == program.steps
         and all(len(step) == REGISTERS for step in program.outputs)
         and all(
-            len(step) == REGISTERS and all(len(p) == HALVES for p in step) for step in program.slots
+            len(step) == REGISTERS and all(len(p) == program.lanes for p in step)
+            for step in program.slots
         )
         and all(sorted(table) == list(range(size)) for table in program.relabels)
         and all(0 <= c < program.classes for c in program.step_class)
@@ -80,7 +83,7 @@ def _is_power_of_two(n: int) -> bool:
 
 
 def _all_slots(program: DecodeProgram) -> list[Slot]:
-    return [slot for step in program.slots for pair in step for slot in pair]
+    return [slot for step in program.slots for register in step for slot in register]
 
 
 def _check_cover(program: DecodeProgram) -> None:
@@ -100,13 +103,14 @@ def _check_dependence(program: DecodeProgram) -> None:
         for i, register in enumerate(step):
             if register not in registers:
                 raise _fail(program, f"register {register} of step {s} is never written")
-            for half, slot in enumerate(program.slots[s][i]):
+            for lane, slot in enumerate(program.slots[s][i]):
                 own = sum(1 << p for p in slot.bits)
-                foreign = registers[register].union(16 * half, 16) & ~own
+                width = program.lane_bits
+                foreign = registers[register].union(width * lane, width) & ~own
                 if foreign:
                     raise _fail(
                         program,
-                        f"step {s}, register a{i}, half {half} depends on packed bit {foreign.bit_length() - 1}, "
+                        f"step {s}, register a{i}, lane {lane} depends on packed bit {foreign.bit_length() - 1}, "
                         "which belongs to another code",
                     )
 
@@ -119,8 +123,8 @@ def _check_values(program: DecodeProgram, element: Element) -> int:
     codes = np.stack([rng.permutation(repeated) for _ in slots], axis=-1)
     words = _pack(program, slots, codes).reshape(warps, LANES, program.words)
     registers = fragments(program, np.swapaxes(words, 1, 2))
-    halves = np.stack([registers & np.uint32(0xFFFF), registers >> np.uint32(16)], axis=3)
-    patterns = np.moveaxis(halves, -1, 1).reshape(warps * LANES, len(slots))
+    lanes = np.moveaxis(lane_patterns(program, registers), 3, 1)
+    patterns = lanes.reshape(warps * LANES, len(slots))
     want = expected(program, element)
     for place in range(len(slots)):
         affine = _affine(program, place)
@@ -128,7 +132,7 @@ def _check_values(program: DecodeProgram, element: Element) -> int:
             set(zip(codes[:, place].tolist(), patterns[:, place].tolist(), strict=True))
         ):
             if code in want and not _equal(program, affine, pattern, want[code]):
-                lane = LANE_FORMATS[program.compute].table[pattern]
+                lane = FORMATS[program.compute].table[pattern]
                 raise _fail(
                     program,
                     f"code {code} in place {place} gives lane {lane!r} (0x{pattern:04x}), "
@@ -148,26 +152,26 @@ def _pack(program: DecodeProgram, slots: list[Slot], codes: np.ndarray) -> Words
 
 
 def _affine(program: DecodeProgram, place: int) -> Affine:
-    step, register = divmod(place // HALVES, REGISTERS)
+    step, register = divmod(place // program.lanes, REGISTERS)
     return program.affine[program.step_class[step]][register & 1]
 
 
 def expected(program: DecodeProgram, element: Element) -> dict[int, Fraction | float]:
     """What each defined code has to give: a rational number, or NaN or an infinity."""
-    fmt = LANE_FORMATS[program.compute]
+    fmt = FORMATS[program.compute]
     want: dict[int, Fraction | float] = {}
     for code, declared in enumerate(element.values):
         if code in element.unused or code in program.undefined:
             continue
         value = float(declared)
-        if not program.lossless:
+        if not program.lossless and isinstance(fmt, LaneFormat):
             value = float(fmt.round(np.float64(value)))
         want[code] = Fraction(value) if math.isfinite(value) else value
     return want
 
 
 def _equal(program: DecodeProgram, affine: Affine, pattern: int, want: Fraction | float) -> bool:
-    lane = float(LANE_FORMATS[program.compute].table[pattern])
+    lane = float(FORMATS[program.compute].table[pattern])
     if isinstance(want, Fraction):
         return math.isfinite(lane) and affine.alpha * Fraction(lane) + affine.beta == want
     if math.isnan(want):

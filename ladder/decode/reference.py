@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ladder.decode.geometry import HALVES, LANES, REGISTERS, ROWS, fragment_index
-from ladder.decode.lanes import LANE_FORMATS, FloatArray, Words
+from ladder.decode.geometry import LANES, REGISTERS, ROWS, fragment_index
+from ladder.decode.lanes import FORMATS, FloatArray, Words
 from ladder.decode.machine import fragments
 from ladder.decode.program import DecodeProgram
 from ladder.errors import PackingError
@@ -26,7 +26,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Slots as arrays; codes are numbered ``(step*4 + register)*2 + half``.
+    """Slots as arrays; codes are numbered ``(step*4 + register)*lanes + lane``.
 
     ``position[code, i]`` is where stored bit i lies; ``code[word, bit]`` and ``bit[word, bit]`` are the inverse.
     """
@@ -40,7 +40,7 @@ class _Places:
 
 @lru_cache(maxsize=256)
 def _places(program: DecodeProgram) -> _Places:
-    slots = [slot for step in program.slots for pair in step for slot in pair]
+    slots = [slot for step in program.slots for register in step for slot in register]
     position = np.array([slot.bits for slot in slots], np.intp)
     inverse = np.full((program.words * 32, 2), -1, np.intp)
     for number, bits in enumerate(position):
@@ -86,7 +86,7 @@ def pack_atom(program: DecodeProgram, codes: Codes) -> Words:
             hint="codes are 0 .. 2**bits-1",
         )
     where = _places(program)
-    index = fragment_index(program.steps)
+    index = fragment_index(program.steps, program.lanes)
     places = len(where.position)
     fragment = codes[..., index.row, index.k].reshape(*codes.shape[:-2], LANES, places)
     if program.is_identity:
@@ -111,7 +111,7 @@ def unpack_atom(program: DecodeProgram, words: Words) -> Codes:
         stored |= ((by_lane[..., word] >> bit.astype(np.uint32) & 1) << i).astype(stored.dtype)
     fragment = where.restore[np.arange(len(where.position)), stored]
     return _to_matrix(
-        program, fragment.reshape(*by_lane.shape[:-1], program.steps, REGISTERS, HALVES)
+        program, fragment.reshape(*by_lane.shape[:-1], program.steps, REGISTERS, program.lanes)
     )
 
 
@@ -121,8 +121,7 @@ def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
     """
     _check(words, (program.words, LANES), "words")
     registers = fragments(program, words)
-    halves = np.stack([registers & np.uint32(0xFFFF), registers >> np.uint32(16)], axis=-1)
-    lanes = LANE_FORMATS[program.compute].values(halves)
+    lanes = FORMATS[program.compute].table[lane_patterns(program, registers)]
     for step, cls in enumerate(program.step_class):
         for row_half, affine in enumerate(program.affine[cls]):
             part = lanes[..., step, row_half::2, :, :]
@@ -132,9 +131,16 @@ def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
     return _to_matrix(program, order)
 
 
+def lane_patterns(program: DecodeProgram, registers: Words) -> Words:
+    """The lanes of registers on a new last axis, lowest first."""
+    shifts = np.arange(0, 32, program.lane_bits, dtype=np.uint32)
+    patterns: Words = registers[..., None] >> shifts & np.uint32((1 << program.lane_bits) - 1)
+    return patterns
+
+
 def _to_matrix(program: DecodeProgram, fragment: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """``[..., 32 lanes, steps, 4, 2]`` to ``[..., 16, atom_k]``."""
-    index = fragment_index(program.steps)
+    """``[..., 32 threads, steps, 4, lanes]`` to ``[..., 16, atom_k]``."""
+    index = fragment_index(program.steps, program.lanes)
     out = np.empty((*fragment.shape[:-4], ROWS, program.atom_k), fragment.dtype)
     out[..., index.row, index.k] = fragment
     return out

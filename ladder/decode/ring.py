@@ -1,7 +1,7 @@
 """Exact covers of one packed word by the forms of a family.
 
 Seen from the word, a register that reads its bits after a rotation by r occupies the form's mask turned back by r, in a
-ring of 16 positions (both halves of the word alike). A set of rotations offers so many places; the cover takes every
+ring of 16 positions (both halves of the word alike), or of 8 (its four bytes alike). A set of rotations offers so many places; the cover takes every
 free position once.
 """
 
@@ -60,12 +60,17 @@ class _Place:
 class Ring:
     """Covers words by ``forms``; ``labels[i] < kinds`` says which affine map form i defers."""
 
-    def __init__(self, forms: Sequence[Form], labels: Sequence[int]) -> None:
+    def __init__(self, forms: Sequence[Form], labels: Sequence[int], size: int = RING) -> None:
         self.forms, self.labels = tuple(forms), tuple(labels)
+        self.size, self.full = size, (1 << size) - 1
         self.masks = tuple(form.mask for form in self.forms)
         self.kinds = max(labels) + 1
         self.bits = len(self.forms[0].positions)
-        self.fields = RING // self.bits
+        self.fields = size // self.bits
+
+    def moves_bytes(self, mask: int) -> bool:
+        """Whether one prmt brings a lane's mask from elsewhere in the lane: it is one of its two bytes."""
+        return self.size == RING and mask in BYTES
 
     def covers(
         self,
@@ -86,15 +91,15 @@ class Ring:
             split: whether a field may gather its bits after two different rotations.
         """
         found: dict[Counts, WordCover] = {}
-        for chosen in rotation_sets(rotations, self.bits):
+        for chosen in rotation_sets(rotations, self.bits, self.size):
             if not work.goes_on():
                 return found
             places = self._places((0, *chosen), allowed, split)
             work.spend(len(places))
             for turns in product((0, *chosen), repeat=len(left)):
-                free = FULL
+                free = self.full
                 for mask, turn in zip(left, turns, strict=True):
-                    free &= ~rotate(mask, -turn, RING)
+                    free &= ~rotate(mask, -turn, self.size)
                 if free.bit_count() != self.fields * self.bits:
                     continue
                 if not work.goes_on():
@@ -126,11 +131,11 @@ class Ring:
         for i, (mask, label) in enumerate(zip(self.masks, self.labels, strict=True)):
             if 1 << label not in allowed:
                 continue
-            for r in sources if mask not in BYTES else sorted({*sources, 8}):
-                yield _Place(rotate(mask, -r, RING), Choice(i, ((r, mask),)), 0, label)
+            for r in sources if not self.moves_bytes(mask) else sorted({*sources, 8}):
+                yield _Place(rotate(mask, -r, self.size), Choice(i, ((r, mask),)), 0, label)
             for low, high in halves(mask) if split else ():
                 for a, b in permutations(sources, 2):
-                    x, y = rotate(low, -a, RING), rotate(high, -b, RING)
+                    x, y = rotate(low, -a, self.size), rotate(high, -b, self.size)
                     if not x & y:
                         yield _Place(x | y, Choice(i, ((a, low), (b, high))), 1, label)
 
@@ -202,16 +207,16 @@ def halves(mask: int) -> Iterator[tuple[int, int]]:
         part = (part - 1) & mask
 
 
-def rotation_sets(size: int, bits: int) -> Iterator[tuple[int, ...]]:
+def rotation_sets(size: int, bits: int, ring: int = RING) -> Iterator[tuple[int, ...]]:
     """Sets of non-zero rotations. A ring may be turned, so of all sets that are turns of each other one is tried."""
     if size > EXHAUSTIVE:
-        gap = RING % bits
+        gap = ring % bits
         for at in range(size + 1) if gap else (size,):
             yield tuple(
-                sorted((bits * i + (gap if i > at else 0)) % RING for i in range(1, size + 1))
+                sorted((bits * i + (gap if i > at else 0)) % ring for i in range(1, size + 1))
             )
         return
-    for chosen in combinations(range(1, RING), size):
+    for chosen in combinations(range(1, ring), size):
         sources = (0, *chosen)
-        if all(sources <= tuple(sorted((r - t) % RING for r in sources)) for t in chosen):
+        if all(sources <= tuple(sorted((r - t) % ring for r in sources)) for t in chosen):
             yield chosen

@@ -37,7 +37,7 @@ def dump(program: DecodeProgram) -> dict[str, Any]:
         ],
         "outputs": program.outputs,
         "slots": [
-            [[[s.relabel, *s.bits] for s in pair] for pair in step] for step in program.slots
+            [[[s.relabel, *s.bits] for s in lanes] for lanes in step] for step in program.slots
         ],
         "relabels": [len(t) if isinstance(t, range) else t for t in program.relabels],
         "step_class": program.step_class,
@@ -82,9 +82,7 @@ def _read(data: dict[str, Any]) -> DecodeProgram:
             for kind, dst, args, imm, fmt in data["ops"]
         ),
         outputs=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in data["outputs"]),
-        slots=tuple(
-            tuple((_slot(low), _slot(high)) for low, high in step) for step in data["slots"]
-        ),
+        slots=tuple(tuple(tuple(map(_slot, lanes)) for lanes in step) for step in data["slots"]),
         relabels=tuple(range(t) if isinstance(t, int) else tuple(t) for t in data["relabels"]),
         step_class=tuple(data["step_class"]),
         affine=tuple((_affine(a), _affine(b)) for a, b in data["affine"]),

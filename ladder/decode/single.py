@@ -174,7 +174,9 @@ def _pieces(
 class _Finder:
     """Ways to make registers of a program from some forms. Registers that lie alike in their words are looked at once."""
 
-    def __init__(self, program: DecodeProgram, forms: Sequence[Form], target: Target) -> None:
+    def __init__(
+        self, program: DecodeProgram, forms: Sequence[Form], target: Target[LaneFormat]
+    ) -> None:
         self.program, self.forms, self.target = program, forms, target
         self.codes = [c for c in range(1 << program.bits) if c not in program.undefined]
         self.known_reads: dict[Slot, list[_Read]] = {}
@@ -257,14 +259,14 @@ class _Finder:
         return self.known_reads[slot]
 
 
-def _is_bare(form: Form, target: Target) -> bool:
+def _is_bare(form: Form, target: Target[LaneFormat]) -> bool:
     """Whether accumulators can make good what the form defers."""
     alpha, beta = form.deferred.alpha, form.deferred.beta
     small = abs(beta) <= ZERO_LIMIT * target.values.largest
     return small and is_float32(alpha) and is_float32(beta)
 
 
-def _is_reached(affine: Affine, target: Target) -> bool:
+def _is_reached(affine: Affine, target: Target[LaneFormat]) -> bool:
     """Whether every lane ``(value - beta) / alpha`` is a value of the format that no product loses."""
     lanes = [(v - affine.beta) / affine.alpha for v in target.values.values]
     held = all(target.fmt.holds(lane) for lane in lanes)

@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ladder.decode.assemble import Target, half_slots, program_of
+from ladder.decode.assemble import Target, lane_slots, program_of
 from ladder.decode.build import AND_OR, Builder
 from ladder.decode.cover import place
 from ladder.decode.form import Form
 from ladder.decode.fragment import Decoded
 from ladder.decode.geometry import WORDS
-from ladder.decode.lanes import BFLOAT16, FLOAT16, small_float_table
+from ladder.decode.lanes import BFLOAT16, FLOAT16, LaneFormat, small_float_table
 from ladder.decode.program import Affine, Const, DecodeProgram, Slot
 from ladder.decode.values import ValueSet
 
@@ -23,14 +23,16 @@ from ladder.decode.values import ValueSet
 CVT_E4M3 = "cvt.e4m3x2"
 
 
-def special_programs(target: Target, features: frozenset[str]) -> Iterator[DecodeProgram]:
+def special_programs(
+    target: Target[LaneFormat], features: frozenset[str]
+) -> Iterator[DecodeProgram]:
     """Every rule's program for the target."""
     if CVT_E4M3 in features:
         yield from converted(target)
     yield from exponents(target)
 
 
-def converted(target: Target) -> Iterator[DecodeProgram]:
+def converted(target: Target[LaneFormat]) -> Iterator[DecodeProgram]:
     """fp8_e4m3fn to float16 by cvt: exact, NaN included, one operation for two codes."""
     if target.fmt is not FLOAT16 or target.bits != 8 or not _is_e4m3(target.values):
         return
@@ -53,7 +55,7 @@ def _is_e4m3(values: ValueSet) -> bool:
     )
 
 
-def exponents(target: Target) -> Iterator[DecodeProgram]:
+def exponents(target: Target[LaneFormat]) -> Iterator[DecodeProgram]:
     """All powers of two from 2^-127, the largest subnormal power of bfloat16, to 2^127 (e8m0), exactly.
 
     With E the code in the exponent field, ``(E | 0x0040) - E/2``: 1.5*2^e - 0.5*2^e for normal E, the subnormal 2^-127
@@ -80,5 +82,5 @@ def exponents(target: Target) -> Iterator[DecodeProgram]:
         above = builder.emit("lop3", source, mask, subnormal, imm=AND_OR)
         minus_half = Const(builder.spread(BFLOAT16.pattern(Fraction(-1, 2))))
         register = builder.emit("fma", exponent, minus_half, above, fmt=BFLOAT16.short)
-        registers.append(Decoded(register, half_slots(field.form, places, 0), Affine()))
+        registers.append(Decoded(register, lane_slots(field.form, places, 0), Affine()))
     yield program_of(target, "exponent+fma", builder, registers, (tuple(stored),), carried)

@@ -22,6 +22,7 @@ from ladder.decode.complete import units
 from ladder.decode.form import Field, Form, Piece, mask_of
 from ladder.decode.fragment import Decoded
 from ladder.decode.geometry import WORDS
+from ladder.decode.lanes import LaneFormat
 from ladder.decode.program import LANE_ADDRESS, Affine, Const, DecodeProgram, Slot, Table
 
 #: the feature that asks for 256-byte strides
@@ -33,7 +34,7 @@ INTERLEAVE = (0x5140, 0x7362)
 JOIN = 0x5410
 
 
-def table_programs(target: Target, features: frozenset[str]) -> Iterator[DecodeProgram]:
+def table_programs(target: Target[LaneFormat], features: frozenset[str]) -> Iterator[DecodeProgram]:
     """The lookups for the width, where a power of two brings all values into the lane format without rounding."""
     unit = next(units(target.values, target.fmt), None)
     if unit is None:
@@ -46,7 +47,7 @@ def table_programs(target: Target, features: frozenset[str]) -> Iterator[DecodeP
             yield shared_table(target, unit, 2 * STRIDE)
 
 
-def patterns(target: Target, unit: Fraction) -> tuple[list[int], frozenset[int]]:
+def patterns(target: Target[LaneFormat], unit: Fraction) -> tuple[list[int], frozenset[int]]:
     """The lane pattern of each code's ``value/unit``, and the codes without a finite value that have one too."""
     found = dict.fromkeys(range(target.values.size), 0)
     for code, value in target.values.by_code().items():
@@ -61,7 +62,7 @@ def patterns(target: Target, unit: Fraction) -> tuple[list[int], frozenset[int]]
 # ---------------------------------------------------------------- tables in registers
 
 
-def byte_tables(target: Target, unit: Fraction) -> DecodeProgram:
+def byte_tables(target: Target[LaneFormat], unit: Fraction) -> DecodeProgram:
     """Two byte tables of at most 8 entries: nibbles of a register select four codes' bytes at once."""
     entries, carried = patterns(target, unit)
     low, high = _byte_table(entries, 0), _byte_table(entries, 8)
@@ -126,7 +127,7 @@ def nibble_fields(bits: int) -> list[Field]:
 # ---------------------------------------------------------------- tables in shared memory
 
 
-def shared_table(target: Target, unit: Fraction, stride: int = STRIDE) -> DecodeProgram:
+def shared_table(target: Target[LaneFormat], unit: Fraction, stride: int = STRIDE) -> DecodeProgram:
     """A table in shared memory of pairs of codes (4 bits) or of single codes (5 to 8 bits)."""
     entries, carried = patterns(target, unit)
     pairs = target.bits == 4

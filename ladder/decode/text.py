@@ -62,8 +62,8 @@ def _fragments(program: DecodeProgram) -> list[str]:
     lines = []
     for step, (registers, slots) in enumerate(zip(program.outputs, program.slots, strict=True)):
         parts = [
-            f"a{i} = r{register} (bits {_bits(low.bits)} | {_bits(high.bits)})"
-            for i, (register, (low, high)) in enumerate(zip(registers, slots, strict=True))
+            f"a{i} = r{register} (bits {' | '.join(_bits(slot.bits) for slot in lanes)})"
+            for i, (register, lanes) in enumerate(zip(registers, slots, strict=True))
         ]
         lines.append(f"  step {step}, class {program.step_class[step]}: {', '.join(parts)}")
     return lines

@@ -29,7 +29,6 @@ from ladder.emulator.tma import TensorMap
 from ladder.emulator.translate import translate
 from ladder.errors import EmulationError, LadderError
 from ladder.scheduler.tiling import Tiling
-from ladder.scheduler.verify import VECTOR_ELEMENTS
 from ladder.ttype import GroupedType, element_type
 
 #: arrangement -> decisions that fix it, and (m, n, k) that reach its edges
@@ -64,6 +63,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "scaled": {"tiling": Tiling(1, 4, 1, 1, 4), "depth": 2},
 }
 ACTIVATIONS = ("float16", "bfloat16")
+#: outputs in a store of 16 bytes
+STORED_PIECE = 8
 #: a kernel equals its plan up to the order of float32 sums and the rounding of outputs
 SAME = 1e-3
 
@@ -94,13 +95,15 @@ class Problem:
     def planned(cls, plan: Any, m: int) -> Problem:
         """Lower a plan, and draw operands of m tokens."""
         from ladder.codegen.lower import lower
+        from ladder.graph.draw import activations, row_scales
         from ladder.ttype import quantize
 
         op = plan.op
         rng = np.random.default_rng(0)
         weights = quantize(rng.standard_normal((op.n, op.k)), op.weight)
-        x = rng.standard_normal((m, op.k)).astype(op.activation.dtype)
+        x = activations(op, rng, m)
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
+        x_scale = row_scales(op, rng, m)
         values = {
             "x": x,
             "y": np.zeros((m, op.n), op.out.dtype),
@@ -108,11 +111,13 @@ class Problem:
             "x_stride_m": op.k,
             "x_stride_k": 1,
             "y_stride_m": op.n,
-            "y_pieces": int(op.n % VECTOR_ELEMENTS == 0),
+            "y_pieces": int(op.n % STORED_PIECE == 0),
             **({} if bias is None else {"bias": bias}),
+            **({} if x_scale is None else {"x_scale": x_scale}),
             **plan.packing.pack(weights),
         }
-        reference, exact = plan.run(x, weights, bias), op.reference(x, weights, bias)
+        operands = (x, weights, bias, x_scale)
+        reference, exact = plan.run(*operands), op.reference(*operands)
         return cls(plan, lower(plan), values, reference, exact)
 
     def arguments(self, y: npt.NDArray[Any]) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def _accumulate(shape: Shape, d: Sequence[Register], product: Array, *, keep: bo
             new = part + old.view(dtype)
             register.values[register.index] = new.view(old.dtype)
         else:
-            register.values[register.index] = part
+            register.values[register.index] = part if shape.d == "f32" else part.view(np.uint32)
 
 
 def wgmma_commit(warp: Warp, mask: Mask, site: Site) -> None:

@@ -33,9 +33,12 @@ from ladder.ttype import (
 )
 from ladder.ttype.arrays import as_values
 
-#: activation types that a float matmul takes, and output types that it writes
-ACTIVATIONS = ("float16", "bfloat16")
+#: activation types that a matmul takes, and output types that it writes
+ACTIVATIONS = ("float16", "bfloat16", "int8", "fp8_e4m3fn", "fp8_e5m2")
 OUTPUTS = ("float16", "bfloat16", "float32")
+
+#: columns of int8 operands whose products, at most 2^14 each, add up in int32 whatever they are
+MAX_INTEGER_K = 2**17 - 1
 
 #: largest extent of one axis: kernels count rows and columns in 32 bits, the padding of a last tile or block included;
 #: offsets into arrays are 64 bits wide wherever an array can be that large
@@ -52,23 +55,26 @@ _MATMUL: Mapping[str, Expected[Any]] = MappingProxyType(
         **dict.fromkeys(("n", "k"), integer(1, MAX_EXTENT)),
         **dict.fromkeys(("activation", "out"), instance(ComputeType, MAKE)),
         "weight": instance(GroupedType, MAKE),
-        "bias": TRUTH,
+        **dict.fromkeys(("bias", "activation_scale"), TRUTH),
     }
 )
 
 
 @dataclass(frozen=True)
 class MatMul:
-    """``y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n])``, accumulated in float32.
+    """``y[m, n] = x_scale[m] * sum_k x[m, k] * w[n, k] (+ bias[n])``.
+
+    Products of int8 activations are added exactly, in int32, as far as one scale of the weight reaches; all others in float32.
 
     Attributes:
         m: rows of x and y (tokens), or None for any number including 0.
         n: rows of the weight (output channels).
         k: columns of x and of the weight.
-        activation: type of x, float16 or bfloat16.
+        activation: type of x, one of :data:`ACTIVATIONS`. With 8-bit ones the weight's values have to be exact in that type.
         weight: the number format of w; a bare element is a type without scales, a dense one is that of x.
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
+        activation_scale: whether each row of x has a scale ``x_scale[m]``, float32 (1 where it is not declared).
 
     Raises:
         TypeDeclarationError: a field is of another kind; :func:`matmul` takes names too and says more.
@@ -81,6 +87,7 @@ class MatMul:
     weight: GroupedType
     out: ComputeType
     bias: bool = False
+    activation_scale: bool = False
 
     def __post_init__(self) -> None:
         accept_fields(self, _MATMUL, at="MatMul", error=TypeDeclarationError)
@@ -97,9 +104,19 @@ class MatMul:
         return self.weight.element
 
     def reference(
-        self, x: ArrayLike, weight: Quantized, bias: ArrayLike | None = None
+        self,
+        x: ArrayLike,
+        weight: Quantized,
+        bias: ArrayLike | None = None,
+        x_scale: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
         """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., n]``, not rounded.
+
+        Args:
+            x: activations.
+            weight: the quantised weight.
+            bias: ``[n]``, or None.
+            x_scale: ``[...]``, one number to each row of x, or None for 1.
 
         Raises:
             ShapeError: an operand does not fit the operator.
@@ -112,10 +129,23 @@ class MatMul:
                 at=self,
                 hint="weights are [n, k]: output channels first",
             )
-        y = self._operand("x", x, self.k) @ weight.dequantize().T
+        rows = self._operand("x", x, self.k)
+        y = rows @ weight.dequantize().T
+        if x_scale is not None:
+            y = y * self._row_scales(x_scale, rows.shape[:-1])[..., None]
         if bias is not None:
             y = y + self._operand("bias", bias, self.n)
         return np.asarray(y, dtype=np.float64)
+
+    def _row_scales(self, given: ArrayLike, rows: tuple[int, ...]) -> NDArray[np.float64]:
+        scales = as_values(given, at=f"x_scale of {self}")
+        if scales.shape != rows:
+            raise ShapeError(
+                f"x_scale is {list(scales.shape)}, x has rows {list(rows)}",
+                at=self,
+                hint="one number to each row of x",
+            )
+        return scales
 
     def _operand(self, name: str, given: ArrayLike, extent: int) -> NDArray[np.float64]:
         """An operand in float64, after a look at its last axis; a bias has no other."""
@@ -132,8 +162,9 @@ class MatMul:
     def __str__(self) -> str:
         m = "any" if self.m is None else self.m
         bias = " + bias" if self.bias else ""
+        scaled = " * scale[m]" if self.activation_scale else ""
         return (
-            f"matmul(x {self.activation.name}[{m}, {self.k}], w {self.weight}[{self.n}, {self.k}]{bias}"
+            f"matmul(x {self.activation.name}[{m}, {self.k}]{scaled}, w {self.weight}[{self.n}, {self.k}]{bias}"
             f" -> {self.out.name}[{m}, {self.n}])"
         )
 
@@ -147,14 +178,17 @@ def matmul(
     weight: str | GroupedType | TType | ComputeType,
     out: str | ComputeType = "float16",
     bias: bool = False,
+    activation_scale: bool = False,
 ) -> MatMul:
     """Declare a matmul of activations ``[m, k]`` with a low-bit weight ``[n, k]``, or one of the activations' own type.
 
     Types may be given by name. ``m=None`` declares an operator for any number of tokens.
 
     Raises:
-        ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`.
-        TypeDeclarationError: a type is unknown or not offered in its place, or ``bias`` is no truth value.
+        ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`; with int8
+            activations, k is larger than :data:`MAX_INTEGER_K`.
+        TypeDeclarationError: a type is unknown or not offered in its place, or ``bias`` or ``activation_scale`` is no truth
+            value.
     """
     at = f"matmul(m={shown(m)}, n={shown(n)}, k={shown(k)})"
     bias = accept(
@@ -165,20 +199,33 @@ def matmul(
         error=TypeDeclarationError,
         hint="it says whether one is added; its values are given with each call",
     )
+    activation_scale = accept(
+        activation_scale,
+        TRUTH,
+        "activation_scale",
+        at=at,
+        error=TypeDeclarationError,
+        hint="it says whether rows of x are scaled; the scales are given with each call",
+    )
+    kind = _compute(activation, ACTIVATIONS, "activation")
+    most_k = MAX_EXTENT if kind.is_float else MAX_INTEGER_K
     return MatMul(
         m=None if m is None else _extent("m", m, 0, at),
         n=_extent("n", n, 1, at),
-        k=_extent("k", k, 1, at),
-        activation=_compute(activation, ACTIVATIONS, "activation"),
+        k=_extent("k", k, 1, at, most_k),
+        activation=kind,
         weight=weight_type(weight),
         out=_compute(out, OUTPUTS, "out"),
         bias=bias,
+        activation_scale=activation_scale,
     )
 
 
-def _extent(name: str, given: object, least: int, at: str) -> int:
+def _extent(name: str, given: object, least: int, at: str, most: int = MAX_EXTENT) -> int:
     hint = "m=None means any number of tokens" if name == "m" else "weights are [n, k]"
-    return accept(given, integer(least, MAX_EXTENT), name, at=at, error=ShapeError, hint=hint)
+    if most != MAX_EXTENT:
+        hint = "sums of more int8 products may leave int32: split the columns, or choose another activation type"
+    return accept(given, integer(least, most), name, at=at, error=ShapeError, hint=hint)
 
 
 def _compute(given: str | ComputeType, allowed: tuple[str, ...], where: str) -> ComputeType:

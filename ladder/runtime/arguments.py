@@ -19,9 +19,10 @@ from ladder.errors import LaunchError, PackingError, ShapeError
 from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
 from ladder.runtime.packed import Packed
 
-#: what the "vector" and "tensor" accesses of a plan ask of x: rows start at multiples of so many elements, and so many bytes
-VECTOR_ELEMENTS = 8
+#: what the "vector" and "tensor" accesses of a plan ask of x: rows start at multiples of so many bytes
 VECTOR_BYTES = 16
+#: outputs of two bytes that a store of 16 bytes writes; rows of y have to start at multiples of them
+OUT_PIECE = 8
 
 
 class OperatorLike(Protocol):
@@ -46,6 +47,10 @@ class OperatorLike(Protocol):
     @property
     def bias(self) -> bool:
         """Whether a bias is added."""
+
+    @property
+    def activation_scale(self) -> bool:
+        """Whether rows of x are scaled."""
 
 
 class PlanLike(Protocol):
@@ -97,13 +102,29 @@ class Variant:
             strided = lowered.parameter("x_stride_m") or lowered.parameter("x_map")
             if strided is None and found.stride_m != x.shape[-1]:
                 return f"row stride {found.stride_m}, not {x.shape[-1]}"
-            if pieces and found.stride_m % VECTOR_ELEMENTS:
-                return f"row stride {found.stride_m}, no multiple of {VECTOR_ELEMENTS}"
+            piece = vector_elements(x.dtype)
+            if pieces and found.stride_m % piece:
+                return f"row stride {found.stride_m}, no multiple of {piece}"
             if self.plan.access == "tensor" and found.stride_m < 0:
                 return f"row stride {found.stride_m}, negative"
         if pieces and x.pointer % VECTOR_BYTES:
             return f"address {x.pointer:#x}, no multiple of {VECTOR_BYTES} bytes"
         return ""
+
+
+def vector_elements(dtype: str) -> int:
+    """Elements of a dtype in the 16 bytes that are copied at once."""
+    return VECTOR_BYTES // numpy_dtype(dtype).itemsize
+
+
+class Operands(NamedTuple):
+    """What a call is given: x ``[..., k]``, the packed weight, and what the operator has of the others."""
+
+    x: Any
+    packed: Any
+    bias: Any = None
+    out: Any = None
+    x_scale: Any = None
 
 
 class Call(NamedTuple):
@@ -120,21 +141,22 @@ class Call(NamedTuple):
 def check_call(
     variants: Sequence[Variant],
     key: str,
-    arrays: tuple[Any, Any, Any, Any],
+    operands: Operands,
 ) -> Call:
     """Check a call of an operator.
 
     Args:
         variants: the operator's kernels.
         key: digest of their packing.
-        arrays: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., n]`` or None (one is made).
+        operands: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., n]`` or None (one is made), x_scale
+            ``[...]`` or None.
 
     Raises:
         ShapeError: extents do not fit.
         PackingError: the weight was packed otherwise.
         LaunchError: a dtype, device or layout does not fit.
     """
-    x, packed, bias, out = arrays
+    x, packed, bias, out, x_scale = operands
     op = variants[0].plan.op
     x_view = view(x)
     m = check_x(op, x_view)
@@ -154,8 +176,10 @@ def check_call(
     values["x_stride_m"], values["x_stride_k"] = found.stride_m, found.stride_k
     values["y_stride_m"] = y_rows.stride_m
     values["y_pieces"] = int(
-        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % VECTOR_ELEMENTS == 0
+        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % OUT_PIECE == 0
     )
+    if x_scale is not None or op.activation_scale:
+        values["x_scale"] = _check_row_scale(op, x_scale, x_view)
     if bias is not None or op.bias:
         values["bias"] = _check_bias(variant, bias, x_view)
     return Call(number, variant, x_view, m, values, out)
@@ -167,7 +191,7 @@ def check_x(op: Any, x: ArrayView) -> int:
         raise ShapeError(
             f"x is {list(x.shape)}, the operator takes [..., {op.k}]", at="x", hint="k comes last"
         )
-    check_dtype("x", x, op.activation.name)
+    check_dtype("x", x, op.activation.dtype.name)
     return prod(x.shape[:-1])
 
 
@@ -314,6 +338,35 @@ class Span(NamedTuple):
     def overlaps(self, other: Span) -> bool:
         """Whether an address is in both."""
         return self.first < other.last and other.first < self.last
+
+
+def _check_row_scale(op: OperatorLike, x_scale: Any, x: ArrayView) -> int:
+    if not op.activation_scale:
+        raise LaunchError(
+            "an x_scale was given, the operator has none",
+            at="x_scale",
+            hint="matmul(..., activation_scale=True)",
+        )
+    if x_scale is None:
+        raise LaunchError(
+            "the operator scales rows of x, no x_scale was given",
+            at="x_scale",
+            hint=f"give float32 {list(x.shape[:-1])}, one number to each row",
+        )
+    found = view(x_scale)
+    check_dtype("x_scale", found, "float32")
+    if tuple(found.shape) != tuple(x.shape[:-1]):
+        raise ShapeError(
+            f"x_scale is {list(found.shape)}, x has rows {list(x.shape[:-1])}",
+            at="x_scale",
+            hint="one number to each row of x",
+        )
+    check_place("x_scale", found, x)
+    if not found.contiguous:
+        raise LaunchError(
+            f"x_scale has strides {list(found.strides)}", at="x_scale", hint="make it contiguous"
+        )
+    return found.pointer
 
 
 def _check_bias(variant: Variant, bias: Any, x: ArrayView) -> int:

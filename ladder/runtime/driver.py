@@ -64,13 +64,13 @@ class Driver(Protocol):
     def tensor_map(
         self, pointer: int, extents: tuple[int, int], stride: int, box: tuple[int, ...]
     ) -> TensorMap:
-        """Describe a matrix of 16-bit elements for tensor copies.
+        """Describe a matrix for tensor copies.
 
         Args:
             pointer: address of its first element, a multiple of 16.
             extents: rows and columns.
             stride: bytes from one row to the next, a multiple of 16.
-            box: rows and columns that one copy brings; a row of 128 bytes is swizzled, what lies outside is zero.
+            box: rows and columns that one copy brings; its rows have 128 bytes, which tells the size of an element, and are swizzled, what lies outside is zero.
         """
 
     def device_of(self, pointer: int) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ladder.codegen.kernel import box_rows
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import VECTOR_ELEMENTS, Call, Variant, check_call
+from ladder.runtime.arguments import OUT_PIECE, Call, Operands, Variant, check_call
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.packed import Packed
 
@@ -20,7 +20,7 @@ from ladder.runtime.packed import Packed
 POISON = 0x55
 
 
-def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, Any]) -> Any:
+def emulate(variants: Sequence[Variant], key: str, operands: Operands) -> Any:
     """Run a call on the CPU; arguments as :class:`ladder.runtime.kernel.Kernel` takes them, NumPy arrays only.
 
     The output is filled with NaN first, so that an element which the kernel does not write shows.
@@ -28,7 +28,7 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
     Raises:
         EmulationError: the kernel has no listing, the emulator is not there, or it refuses the kernel.
     """
-    x, packed, bias, out = arrays
+    x, packed = operands.x, operands.packed
     if not isinstance(x, np.ndarray):
         raise EmulationError(
             f"the emulator takes NumPy arrays, x is a {type(x).__qualname__}",
@@ -36,7 +36,7 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
             hint="numpy.asarray(x), or x.cpu().numpy() for a tensor",
         )
     host = packed.to("cpu") if isinstance(packed, Packed) else packed
-    call = check_call(variants, key, (x, host, bias, out))
+    call = check_call(variants, key, operands._replace(packed=host))
     if not call.m:
         return call.out
     lowered = call.variant.lowered
@@ -51,7 +51,7 @@ def emulate(variants: Sequence[Variant], key: str, arrays: tuple[Any, Any, Any, 
     y = np.array(call.out, order="C").reshape(-1)
     run(
         lowered.listing,
-        _arguments(call, host, bias, y),
+        _arguments(call, operands._replace(packed=host), y),
         lowered.launch.grid_for(call.m),
         lowered.launch.block,
         cluster=lowered.launch.cluster or (1, 1, 1),
@@ -94,14 +94,19 @@ def emulate_quantize(call: Call) -> Any:
     return call.out
 
 
-def _arguments(call: Call, packed: Packed, bias: Any, y: NDArray[Any]) -> dict[str, Any]:
+def _arguments(call: Call, operands: Operands, y: NDArray[Any]) -> dict[str, Any]:
     """Return name -> flat array or number, in the order of the kernel's signature."""
     n = y.size // call.m
-    values = {**call.values, "y_stride_m": n, "y_pieces": int(n % VECTOR_ELEMENTS == 0)}
-    given = {name: array.reshape(-1) for name, array in packed.numpy().items()}
+    values = {
+        **call.values,
+        "y_stride_m": n,
+        "y_pieces": int(n % OUT_PIECE == 0),
+    }
+    given = {name: array.reshape(-1) for name, array in operands.packed.numpy().items()}
     given |= {"x": _flat(call), "y": y}
-    if bias is not None:
-        given["bias"] = as_numpy(view(bias))
+    for role in ("bias", "x_scale"):
+        if (extra := getattr(operands, role)) is not None:
+            given[role] = as_numpy(view(extra)).reshape(-1)
     made: dict[str, Any] = {}
     for p in call.variant.lowered.parameters:
         if p.kind == "tensor map":
@@ -131,7 +136,8 @@ def _flat(call: Call) -> NDArray[Any]:
         raise EmulationError(
             f"x has strides {call.x.strides}", at="x", hint="numpy.ascontiguousarray(x)"
         )
-    return as_strided(x, (last + 1,), (x.itemsize,), writeable=False)
+    raw = x.view(f"u{x.itemsize}")  # NumPy strides no dtype of ml_dtypes
+    return as_strided(raw, (last + 1,), (x.itemsize,), writeable=False).view(x.dtype)
 
 
 def _emulator() -> Any:

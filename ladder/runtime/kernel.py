@@ -18,7 +18,7 @@ import numpy as np
 from ladder.checks import Expected, accept, instance, integer, is_integer, several
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.argument_block import Arguments
-from ladder.runtime.arguments import Call, PlanLike, Variant, check_call, check_writable
+from ladder.runtime.arguments import Call, Operands, PlanLike, Variant, check_call, check_writable
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
@@ -129,16 +129,18 @@ class Kernel:
         self,
         x: Any,
         packed: Packed,
+        x_scale: Any = None,
         bias: Any = None,
         out: Any = None,
         device: str | int | None = None,
     ) -> Any:
-        """Compute ``y[..., n] = x[..., k] @ w.T (+ bias)``.
+        """Compute ``y[..., n] = x_scale * (x[..., k] @ w.T) (+ bias)``.
 
         Args:
             x: activations; leading axes are rows. Device arrays are read where they lie, on their library's current
                 stream. NumPy arrays are copied to a GPU and the result back.
             packed: the weight, on x's device (for NumPy: anywhere).
+            x_scale: float32 ``[...]``, one number to each row of x, where the operator has an activation scale; else None.
             bias: ``[n]``, or None.
             out: ``[..., n]`` to write to, or None for a new array of x's library.
             device: for NumPy arrays, ``"emulator"`` (the kernel's instructions on the CPU) or a GPU (``"cuda:1"``).
@@ -149,31 +151,31 @@ class Kernel:
             LaunchError: a dtype, device or layout does not fit, or there is no GPU.
             EmulationError: the emulator cannot run the kernel.
         """
+        operands = Operands(x, packed, bias, out, x_scale)
         if device is not None:
             device = accept(device, PLACE_NAME, "device", at="Kernel.__call__", error=LaunchError)
         if device == EMULATOR:
             from ladder.runtime.emulate import emulate
 
-            return emulate(self.variants, self._key, (x, packed, bias, out))
+            return emulate(self.variants, self._key, operands)
         if isinstance(x, np.ndarray):
-            return self._from_host((x, packed, bias, out), device)
-        return self._on_device(x, packed, bias, out, device)
+            return self._from_host(operands, device)
+        return self._on_device(operands, device)
 
-    def _on_device(
-        self, x: Any, packed: Packed, bias: Any, out: Any, device: str | int | None
-    ) -> Any:
+    def _on_device(self, operands: Operands, device: str | int | None) -> Any:
         """Launch on the arrays' device; a call over arrays that lie as before is not checked again."""
+        x, packed, bias, out, x_scale = operands
         library = library_of(x)
         x_view = library.view(x)
         if out is None:
             op = self.variants[0].plan.op
             out = library.empty(x, (*x_view.shape[:-1], op.n), op.out.name)
-        bias_place = None if bias is None else view(bias)[:PLACE]
-        place = (id(packed), device, bias_place, view(out)[:PLACE], x_view[:PLACE])
+        beside = tuple(None if a is None else view(a)[:PLACE] for a in (bias, x_scale))
+        place = (id(packed), device, beside, view(out)[:PLACE], x_view[:PLACE])
         known = self.launcher.known()
         ready = known.get(place)
         if ready is None or ready.packed() is not packed:
-            call = check_call(self.variants, self._key, (x, packed, bias, out))
+            call = check_call(self.variants, self._key, operands._replace(out=out))
             self._check_device(call.x, device)
             if not call.m:
                 return out
@@ -193,13 +195,21 @@ class Kernel:
         )
 
     def bind(
-        self, x: Any, packed: Packed, bias: Any = None, out: Any = None, *, pdl: bool = True
+        self,
+        x: Any,
+        packed: Packed,
+        x_scale: Any = None,
+        bias: Any = None,
+        out: Any = None,
+        *,
+        pdl: bool = True,
     ) -> Bound:
         """Check a call once, and return it ready to be repeated over the same arrays.
 
         Args:
             x: device activations ``[..., k]``; the kernel must be able to read them as they lie.
             packed: the weight, on x's device.
+            x_scale: float32 ``[...]``, or None.
             bias: ``[n]``, or None.
             out: ``[..., n]`` to write to, or None for a new array, which every call overwrites.
             pdl: whether a kernel made for programmatic dependent launch uses it.
@@ -207,7 +217,8 @@ class Kernel:
         Raises:
             LaunchError: as in a call; also for arrays on the CPU, and where x would have to be copied.
         """
-        call = check_call(self.variants, self._key, (x, packed, bias, out))
+        operands = Operands(x, packed, bias, out, x_scale)
+        call = check_call(self.variants, self._key, operands)
         self._check_device(call.x, None)
         if call.m and call.x.pointer != view(x).pointer:
             raise LaunchError(
@@ -215,10 +226,10 @@ class Kernel:
                 at=f"bind: {view(x)}",
                 hint="make x contiguous and bind that",
             )
-        return Bound(self, call, (x, packed, bias), pdl=pdl)
+        return Bound(self, call, operands, pdl=pdl)
 
-    def _from_host(self, arrays: tuple[Any, Any, Any, Any], device: str | int | None) -> Any:
-        x, packed, bias, out = arrays
+    def _from_host(self, operands: Operands, device: str | int | None) -> Any:
+        x, packed, bias, out, x_scale = operands
         place = place_of(device, packed)
         driver = self.launcher.driver
         ordinal = int(place.partition(":")[2])
@@ -228,9 +239,10 @@ class Kernel:
             return DeviceBuffer.of(driver, ordinal, array) if is_host else array
 
         moved = packed.to(place, driver=driver) if isinstance(packed, Packed) else packed
-        # both stay referenced until the result is back: the launch holds bare addresses
-        there_x, there_bias = there(x), None if bias is None else there(bias)
-        y = self(there_x, moved, there_bias)
+        # all stay referenced until the result is back: the launch holds bare addresses
+        there_x = there(x)
+        there_scale, there_bias = (None if a is None else there(a) for a in (x_scale, bias))
+        y = self(there_x, moved, there_scale, there_bias)
         if out is None:
             return y.numpy()
         _check_host_out(out, y)
@@ -285,6 +297,7 @@ class Kernel:
                 "y_stride_m",
             }
             given |= {"bias"} if plan.op.bias else set()
+            given |= {"x_scale"} if plan.op.activation_scale else set()
             roles = {parameter.role for parameter in variant.lowered.parameters}
             if not roles <= given or not {"weight", "y"} <= roles or not roles & {"x", "x_map"}:
                 raise LaunchError(
@@ -308,10 +321,8 @@ class Bound:
         "out",
     )
 
-    def __init__(
-        self, kernel: Kernel, call: Call, keep: tuple[Any, Packed, Any], *, pdl: bool
-    ) -> None:
-        x, self._packed, _ = keep
+    def __init__(self, kernel: Kernel, call: Call, keep: Operands, *, pdl: bool) -> None:
+        x, self._packed = keep.x, keep.packed
         self._keep = keep  # the launch holds bare addresses
         self._view: ArrayView = call.x
         self._library: Library = library_of(x)

@@ -14,6 +14,7 @@ from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.argument_block import ArgumentLayout, Arguments
 from ladder.runtime.arguments import Call, Variant
+from ladder.runtime.arrays import numpy_dtype
 from ladder.runtime.driver import Driver, Prepared, Three, cuda_driver
 from ladder.runtime.packed import Packed
 
@@ -23,9 +24,6 @@ PREPARED = 64
 KNOWN = 256
 
 _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
-
-#: bytes of an element that a tensor map describes
-ELEMENT_BYTES = 2
 
 Compile = Callable[[str, str], Cubin]
 
@@ -128,7 +126,7 @@ class Launcher:
             return layout.fill(values)
         columns = call.x.shape[-1]
         stride = values["x_stride_m"] if call.m > 1 else columns
-        size = ELEMENT_BYTES
+        size = numpy_dtype(call.x.dtype).itemsize
         most, width = parameter.box
         box = (box_rows(most, call.m), width)
         made = self.driver.tensor_map(call.x.pointer, (call.m, columns), stride * size, box)

@@ -9,8 +9,10 @@ from typing import Any
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import TensorMap
 
-#: cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT16, _INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_256B, _FLOAT_OOB_FILL_NONE
-MAP_UINT16 = 1
+#: bytes of a row of a box, which the swizzle repeats
+BOX_BYTES = 128
+#: cuda.h: CU_TENSOR_MAP_DATA_TYPE_UINT8 and _UINT16 by bytes of an element, _INTERLEAVE_NONE, _SWIZZLE_128B, _L2_PROMOTION_L2_256B, _FLOAT_OOB_FILL_NONE
+MAP_TYPES = {1: 0, 2: 1}
 MAP_NO_INTERLEAVE = 0
 MAP_SWIZZLE_128B = 3
 MAP_L2_PROMOTION_256B = 3
@@ -34,7 +36,7 @@ def encode_tensor_map(
     made = TensorMap()
     status = encode(
         ctypes.c_void_p(made.address),
-        ctypes.c_int(MAP_UINT16),
+        ctypes.c_int(MAP_TYPES[BOX_BYTES // box[1]]),
         ctypes.c_uint32(2),
         ctypes.c_void_p(pointer),
         (ctypes.c_uint64 * 2)(extents[1], extents[0]),

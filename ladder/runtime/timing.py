@@ -132,7 +132,9 @@ def time_kernel(
         given = OnStream(DeviceBuffer.of(driver, ordinal, x), stream)
         y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.n), op.out.name)
         bias = DeviceBuffer.of(driver, ordinal, np.zeros(op.n, op.out.dtype)) if op.bias else None
-        calls = [kernel.bind(given, weight, bias, y) for weight in weights]
+        ones = np.ones(x.shape[:-1], np.float32)
+        x_scale = DeviceBuffer.of(driver, ordinal, ones) if op.activation_scale else None
+        calls = [kernel.bind(given, weight, x_scale, bias, y) for weight in weights]
         for call in calls:
             call()  # loads the machine code, which a capture may not
         wait_for(stream)

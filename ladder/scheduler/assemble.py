@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import (
     Barriers,
@@ -29,10 +28,10 @@ ALIGN = {"mma": 128, "wgmma": 1024}
 #: tokens that a persistent CTA stages at once: two token tiles, one stmatrix
 STAGED_TOKENS = 16
 
-#: bytes of a compute value: activations, and weights decoded to shared memory
-VALUE_BYTES = 2
 #: bytes of an output that is staged for wide stores
 OUT_BYTES = 2
+#: bytes of the scale of a row
+SCALE_BYTES = 4
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
@@ -62,7 +61,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
 
 def _scale_registers(plan: Plan) -> ScaleRegisters:
     cut = plan.packing.geometry
-    steps = min(2 * plan.chunk_steps, cut.block_k // STEP_K)
+    steps = min(2 * plan.chunk_steps, plan.block_steps)
     exact = plan.zero == "register" and plan.has_zeros
     return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps, exact_zeros=exact)
 
@@ -73,14 +72,16 @@ def _reduce(plan: Plan) -> Reduce:
     staged = plan.stores_fragments
     # beside the ring, which the next tile fills already
     beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    scales = tiling.tokens * SCALE_BYTES if staged and plan.op.activation_scale else 0
     if plan.persistent and plan.split == 1:
-        return Reduce(slices=0, tile_bytes=0, beside_bytes=beside)
+        return Reduce(slices=0, tile_bytes=0, beside_bytes=beside, scale_bytes=scales)
     return Reduce(
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
         tile_bytes=outputs * 4,
         staging_bytes=outputs * OUT_BYTES if staged else 0,
         beside_bytes=beside,
+        scale_bytes=scales,
         cluster=plan.split > 1,
     )
 
@@ -94,7 +95,7 @@ def _load_ring(plan: Plan) -> LoadRing:
         slots=plan.depth,
         warps=tiling.ring_warps * tiling.warps_k // rings,
         weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
-        activation_bytes=plan.rows_loaded * packing.geometry.block_k * VALUE_BYTES,
+        activation_bytes=plan.rows_loaded * packing.geometry.block_k * plan.value_bytes,
         scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
         zero_bytes=_metadata_bytes(plan, packing.zero_dtype),
         access=plan.access,
@@ -112,7 +113,7 @@ def _metadata_bytes(plan: Plan, dtype: np.dtype[Any] | None) -> int:
 
 def _decode(plan: Plan) -> Decode:
     tiling, packing = plan.tiling, plan.packing
-    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * VALUE_BYTES
+    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * plan.value_bytes
     return Decode(
         program=plan.program,
         placement=plan.convert,

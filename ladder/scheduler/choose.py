@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ladder.errors import PackingError
 from ladder.graph.matmul import MatMul
-from ladder.scheduler.geometry import STEP_K
 from ladder.scheduler.packing import Packing
 
 
@@ -24,6 +23,6 @@ def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
             f"K = {op.k} in groups of {cut.group}, each padded to {cut.padded_group}, makes"
             f" {cut.padded_k} columns, more than kernels count",
             at=op,
-            hint=f"groups of {STEP_K} or more, in powers of two, need no padding",
+            hint=f"groups of {program.step_k} or more, in powers of two, need no padding",
         )
     return packing

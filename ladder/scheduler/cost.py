@@ -26,7 +26,7 @@ LARGE_M = 4096
 #: part of the L2 that weights may fill and still be there for the next row of CTAs
 L2_SHARE = 0.7
 
-#: instructions besides product, decode, flush and loads, per warp and k16 step (addresses, loop, waits)
+#: instructions besides product, decode, flush and loads, per warp and step (addresses, loop, waits)
 STEP_OVERHEAD = 4.0
 
 #: instructions of a warp per block besides those (addresses and bounds of copies, metadata, waits): alu, and on no busy pipe
@@ -39,7 +39,7 @@ SCALE_INSTRUCTIONS = 3.0
 #: cycles that a warp waits in one block besides issuing: slot, shared loads, start and end of the products
 BLOCK_LATENCY = 200.0
 
-#: cycles from one k16 step's products to those of the next on the same accumulators (mma latency)
+#: cycles from one step's products to those of the next on the same accumulators (mma latency)
 STEP_LATENCY = 33.0
 
 #: the same to make the offset of one class that a register fma adds
@@ -184,7 +184,7 @@ def work(plan: Plan) -> Work:
     # A K slice that has one block less than the others waits for them.
     slices = tiling.warps_k * plan.split
     blocks = -(-cut.blocks // slices) * tiling.warps_k
-    k, steps = blocks * cut.block_k, blocks * cut.block_k // 16
+    k, steps = blocks * cut.block_k, blocks * plan.block_steps
     warpgroups = plan.compute == "wgmma"
     products = steps * _products_of_step(plan)
     alu, fma, lsu, scratch = _decode(plan, k)
@@ -192,18 +192,19 @@ def work(plan: Plan) -> Work:
     fmas = (plan.zero == "register" and plan.has_zeros) + (plan.scale == "register")
     fma += fmas * tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
-    # ldmatrix.x4 brings four 8 x 8 pieces: one k16 step of two token tiles; wgmma reads all tokens for 64 channels by itself
+    # ldmatrix.x4 brings four 8 x 8 pieces: one step of two token tiles; wgmma reads all tokens for 64 channels by itself
     fragments = 0 if warpgroups else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
     # ... at the rate that was measured for the instruction, unless warps that copy for themselves are in its way
     in_the_way = warpgroups and not plan.load_warps
     read_by_tensor = products * tiling.tokens * 32 if in_the_way else 0
     weights = blocks * ring.weight_bytes
     metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
-    activations = blocks * plan.rows_loaded * cut.block_k * 2
+    elements = blocks * plan.rows_loaded * cut.block_k
+    activations = elements * plan.value_bytes
     lsu += fragments + weights * tiling.warps_m / 16 + (weights + metadata + activations) / 16
     if plan.access == "scalar":
-        lsu += activations / 2 * 2
-        alu += activations / 2 * 10
+        lsu += elements * 2
+        alu += elements * 10
     fma += flushes * flush_fma
     alu += flushes * flush_alu
     turns = blocks * tiling.ring_warps * LANES
@@ -234,7 +235,7 @@ def work(plan: Plan) -> Work:
 
 
 def _products_of_step(plan: Plan) -> int:
-    """Product instructions of one k16 step of a K slice."""
+    """Product instructions of one step of a K slice."""
     tiling = plan.tiling
     if plan.compute == "wgmma":
         return tiling.warps_n // WARPGROUP_WARPS
@@ -256,7 +257,7 @@ def _decode(plan: Plan, k: int) -> tuple[float, float, float, float]:
     scratch = 0.0
     lsu = eights * pipes.get("lsu", 0.0)
     if plan.convert == "shared":
-        scratch = codes * 2.0 * (1 + tiling.warps_m)
+        scratch = float(codes * plan.value_bytes * (1 + tiling.warps_m))
         lsu += scratch / 16
     return eights * pipes.get("alu", 0.0), eights * pipes.get("fma", 0.0), lsu, scratch
 
@@ -273,6 +274,9 @@ def _flush(plan: Plan, blocks: int) -> tuple[float, float, float]:
     alu = pairs * SCALE_INSTRUCTIONS
     if plan.zero == "register":
         alu += pairs * product.classes * OFFSET_INSTRUCTIONS
+    if plan.accumulator == "int32":
+        # each integer sum is converted before it is scaled
+        alu += outputs * (product.classes + product.sums)
     return float(flushes), float(fma), float(alu)
 
 
@@ -360,7 +364,7 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     blocks = -(-plan.packing.geometry.blocks // slices) * -(-ctas // together)
     # with lookahead the first fragments of a block are there when it begins
     start = 0.0 if plan.lookahead else BLOCK_LATENCY
-    wait = start + STEP_LATENCY * plan.packing.geometry.block_k / 16
+    wait = start + STEP_LATENCY * plan.block_steps
     if plan.compute == "wgmma":
         wait = SPECIALISED_LATENCY if plan.load_warps else WARPGROUP_LATENCY
     bounds.append(Bound("a warp's chain", blocks * wait + busy * clock, "cycles", clock))
@@ -384,7 +388,7 @@ def _memory_bounds(
         together = max(1, group_of(plan), device.sms // plan.channel_tiles)
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     stores = m * op.n * op.out.dtype.itemsize
-    from_dram = passes * weights + m * op.k * 2 + stores
+    from_dram = passes * weights + m * op.k * plan.value_bytes + stores
     latency, fit = device.cost.dram_latency_us, FITS[plan.family]
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),

@@ -1,4 +1,4 @@
-"""How the K axis of a weight is cut: groups are padded so that each starts on an mma step.
+"""How the K axis of a weight is cut: groups are padded so that each starts on a step of the product instruction.
 
 ``K`` elements in groups of ``g`` become ``groups`` spans of ``padded_group`` elements, and those together are rounded up
 to whole *blocks* of ``block_k``: the unit that a kernel loads at once.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: smallest span of K that one mma consumes (m16n8k16)
+#: span of K that one mma consumes: that of 16-bit operands (m16n8k16); of 8-bit ones twice as much
 STEP_K = 16
 
 #: k steps of an atom (16 for 1-bit codes) whose many values leave the compiler no room to mix them with those of another block
@@ -56,16 +56,20 @@ class KGeometry:
     block_k: int
 
     @classmethod
-    def of(cls, k: int, group: int | None, atom_k: int, bits: int = 1) -> KGeometry:
-        """Cut ``k`` for groups of ``group`` elements (None: one group), atoms of ``atom_k`` and codes of ``bits``."""
+    def of(
+        cls, k: int, group: int | None, atom_k: int, bits: int = 1, step_k: int = STEP_K
+    ) -> KGeometry:
+        """Cut ``k`` for groups of ``group`` elements (None: one group), codes of ``bits``, atoms of ``atom_k``, steps of ``step_k``."""
         block = max(min(DEFAULT_BLOCK_K, 8 * BLOCK_BYTES // bits), atom_k)
         if group is None or group >= k:
             return cls(k, k, atom_k, round_up(k, block), block)
-        padded = STEP_K
-        while padded < min(group, atom_k):
+        # A block of 8-bit operands is no longer than the rows of 128 bytes that wgmma reads: it cannot be halved.
+        unit = atom_k if step_k == STEP_K else block
+        padded = step_k
+        while padded < min(group, unit):
             padded *= 2
         if padded < group:
-            padded = round_up(group, atom_k)
+            padded = round_up(group, unit)
         while padded % block and block % padded:
             block //= 2
         return cls(k, group, atom_k, padded, block)

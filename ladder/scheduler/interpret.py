@@ -1,10 +1,10 @@
 """A plan's meaning in NumPy, step by step: what the kernel computes, in the order in which it does.
 
-    packed words --decode--> lane values   x lane values, per k16 step, in float32, one accumulator a class
+    packed words --decode--> lane values   x lane values, per step, one accumulator a class, float32 or int32
     accumulators --group scale--> totals   total = fma(sum, s * (beta - z), fma(acc, s * alpha, total))
     totals of the K slices --sum, in order--> epilogue --> cast
 
-Rounding that is not the kernel's: the 16 products of one step are added by the CPU's matrix product, where tensor cores
+Rounding that is not the kernel's: the products of one step are added by the CPU's matrix product, where tensor cores
 add with truncation; an fma is rounded from float64, which differs from a single rounding in rare ties.
 """
 
@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.checks import Expected, accept
 from ladder.decode.machine import fragments
 from ladder.errors import PlanError, ShapeError
 from ladder.primitives import Primitive
-from ladder.scheduler.geometry import STEP_K
+from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import index_of
@@ -34,28 +33,25 @@ from ladder.ttype import Quantized
 Floats = NDArray[np.float32]
 Packed = Mapping[str, NDArray[Any]]
 
-NUMPY: Expected[NDArray[Any]] = Expected(
-    "a NumPy array",
-    lambda value: isinstance(value, np.ndarray),
-    lambda value: value,
-    "numpy.asarray(values, dtype), or tensor.cpu().numpy()",
-)
-
 #: weights that are decoded at once
 CHUNK_ELEMENTS = 1 << 22
 
 
 def run(
-    plan: Plan, x: NDArray[Any], weights: Quantized, bias: NDArray[Any] | None = None
+    plan: Plan,
+    x: NDArray[Any],
+    weights: Quantized,
+    bias: NDArray[Any] | None = None,
+    x_scale: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]``, bias ``[n]`` -> y ``[..., n]``.
+    """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]``, bias ``[n]``, x_scale ``[...]`` -> y ``[..., n]``.
 
     Raises:
         ShapeError: an operand is no array of NumPy or has another shape or dtype than the operator asks for, or M is
             outside the plan's range.
         PackingError: the weights are not those of the operator.
     """
-    _check(plan, x, bias)
+    check_operands(plan.op, x, bias, x_scale)
     rows = x.reshape(-1, plan.op.k)
     least, most = plan.m_range
     if not (least <= len(rows) and (most is None or len(rows) <= most)):
@@ -64,14 +60,19 @@ def run(
             at=plan.title,
             hint="schedule the operator with m=None for any number of rows",
         )
-    y = run_packed(plan, rows, plan.packing.pack(weights), bias)
+    scales = None if x_scale is None else x_scale.reshape(-1)
+    y = run_packed(plan, rows, plan.packing.pack(weights), bias, scales)
     return y.reshape(*x.shape[:-1], plan.op.n)
 
 
 def run_packed(
-    plan: Plan, x: NDArray[Any], packed: Packed, bias: NDArray[Any] | None = None
+    plan: Plan,
+    x: NDArray[Any],
+    packed: Packed,
+    bias: NDArray[Any] | None = None,
+    x_scale: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype -> y ``[m, n]`` of the output's."""
+    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype, x_scale ``[m]`` -> y ``[m, n]`` of the output's."""
     padded = load_activations(plan, x)
     y = np.empty((len(x), plan.op.n), np.float32)
     tiles = plan.packing.row_tiles
@@ -85,6 +86,8 @@ def run_packed(
         operands = _Operands({name: packed[name] for name in ("global_scale",) if name in packed})
         if bias is not None:
             operands["bias"] = np.asarray(bias).astype(np.float32)
+        if x_scale is not None:
+            operands["x_scale"] = x_scale
         for step in plan.epilogue:
             y = step.evaluate(y, operands)
         return y.astype(plan.op.out.dtype)
@@ -120,16 +123,12 @@ def decode_lanes(plan: Plan, packed: Packed, tiles: slice) -> Floats:
     words = packing.words_of(packing.weight_by_tile(packed["weight"])[tiles])
     registers = fragments(program, words)
     count, atoms = registers.shape[:2]
-    # [tile, atom, step, (k half, row half), (g, t), half] -> [tile, row half, g, atom, step, k half, t, half]
-    halves = _halves(registers).reshape(count, atoms, program.steps, 2, 2, 8, 4, 2)
-    lanes = halves.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
+    # [tile, atom, step, (k half, row half), (g, t), lane] -> [tile, row half, g, atom, step, k half, t, lane]
+    parts = np.ascontiguousarray(registers).astype("<u4").view(f"<u{plan.value_bytes}")
+    split = parts.reshape(count, atoms, program.steps, 2, 2, 8, 4, program.lanes)
+    lanes = split.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
     values: Floats = lanes.view(plan.op.activation.dtype).astype(np.float32)
     return values
-
-
-def _halves(registers: NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """32-bit registers as pairs of 16 bits, low half first, on a new last axis."""
-    return np.ascontiguousarray(registers).astype("<u4").view("<u2").reshape(*registers.shape, 2)
 
 
 def fma(a: Floats, b: Floats, c: Floats) -> Floats:
@@ -205,24 +204,26 @@ class _Rows:
         if plan.in_place:
             return self._in_place(total, x, blocks)
         if not plan.flushes_per_block:
-            steps = [s for b in blocks for s in _steps(b * cut.block_k, cut.block_k)]
+            steps = [s for b in blocks for s in self._steps(b * cut.block_k, cut.block_k)]
             return self._flush(total, x, steps, 0)
         extent = cut.block_k // plan.flushes_per_block
         for block in blocks:
             for first in range(block * cut.block_k, (block + 1) * cut.block_k, extent):
                 group = first // cut.padded_group if plan.has_groups else 0
-                total = self._flush(total, x, _steps(first, extent), group)
+                total = self._flush(total, x, self._steps(first, extent), group)
         return total
 
     def _in_place(self, total: Floats, x: Floats, blocks: range) -> Floats:
         """Products that all add to the accumulators; what is left to them is applied once."""
         plan, cut = self.plan, self.plan.packing.geometry
+        sums = np.zeros(total.shape, plan.accumulator)
         for block in blocks:
-            for step in _steps(block * cut.block_k, cut.block_k):
-                k = slice(step * STEP_K, (step + 1) * STEP_K)
-                group = step * STEP_K // cut.padded_group if plan.has_groups else 0
+            for step in self._steps(block * cut.block_k, cut.block_k):
+                k = self._columns(step)
+                group = k.start // cut.padded_group if plan.has_groups else 0
                 cls = plan.program.step_class[step % plan.program.steps]
-                total += x[:, k] @ self._fragment(k, cls, group).T
+                _add(sums, x[:, k] @ self._fragment(k, cls, group).T)
+        total = sums.astype(np.float32)
         if plan.scale == "register":
             unit: Floats = self.packed["unit"][1:]
             return total * unit
@@ -255,23 +256,32 @@ class _Rows:
         """Multiply some k16 steps, then add their accumulators with scale, zero and deferred factors."""
         plan = self.plan
         program = plan.program
-        accumulators = [np.zeros_like(total) for _ in program.affine]
-        sums = [np.zeros((len(x), 1), np.float32) for _ in plan.sum_sets]
+        accumulators = [np.zeros(total.shape, plan.accumulator) for _ in program.affine]
+        sums = [np.zeros((len(x), 1), plan.accumulator) for _ in plan.sum_sets]
         for step in steps:
             cls = program.step_class[step % program.steps]
-            k = slice(step * STEP_K, (step + 1) * STEP_K)
-            accumulators[cls] += x[:, k] @ self._fragment(k, cls, group).T
+            k = self._columns(step)
+            _add(accumulators[cls], x[:, k] @ self._fragment(k, cls, group).T)
             into = plan.sum_set_of(cls)
             if into is not None:
-                sums[into] += x[:, k].sum(axis=1, keepdims=True)
+                _add(sums[into], x[:, k].sum(axis=1, keepdims=True))
         scale = self._scale(group)
         for (g, h), accumulator in zip(plan.deferred, accumulators, strict=True):
             alpha = self._by_row(float(g.alpha), float(h.alpha))
-            total = fma(accumulator, scale * alpha, total)
+            total = fma(accumulator.astype(np.float32), scale * alpha, total)
         for (low, high), summed in zip(plan.sum_sets, sums, strict=True):
             offset = self._offset(scale, self._by_row(float(low), float(high)), group)
-            total = fma(summed, offset, total)
+            total = fma(summed.astype(np.float32), offset, total)
         return total
+
+    def _steps(self, first: int, extent: int) -> list[int]:
+        """Indices of the steps from element ``first`` on."""
+        step_k = self.plan.program.step_k
+        return list(range(first // step_k, (first + extent) // step_k))
+
+    def _columns(self, step: int) -> slice:
+        step_k = self.plan.program.step_k
+        return slice(step * step_k, (step + 1) * step_k)
 
     def _fragment(self, k: slice, cls: int, group: int) -> Floats:
         """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off and scaled where that is in registers."""
@@ -329,41 +339,6 @@ def k_slices(plan: Plan) -> tuple[range, ...]:
     )
 
 
-def _steps(first: int, extent: int) -> list[int]:
-    """Indices of the k16 steps from element ``first`` on."""
-    return list(range(first // STEP_K, (first + extent) // STEP_K))
-
-
-def array_of(name: str, given: object, at: object) -> NDArray[Any]:
-    """An operand of a plan's NumPy meaning.
-
-    Raises:
-        ShapeError: it is no array of NumPy.
-    """
-    return accept(given, NUMPY, name, at=at, error=ShapeError)
-
-
-def _check(plan: Plan, x: NDArray[Any], bias: NDArray[Any] | None) -> None:
-    op = plan.op
-    array_of("x", x, op)
-    if x.ndim < 1 or x.shape[-1] != op.k or x.dtype != op.activation.dtype:
-        raise ShapeError(
-            f"x is {x.dtype.name}{list(x.shape)}, the operator reads {op.activation.name}[..., {op.k}]",
-            at=op,
-            hint=f"x.astype({op.activation.name}) rounds on purpose",
-        )
-    if (bias is not None) != op.bias:
-        raise ShapeError(
-            "a bias is given" if bias is not None else "the bias is missing",
-            at=op,
-            hint="matmul(..., bias=True) declares one",
-        )
-    if bias is None:
-        return
-    array_of("bias", bias, op)
-    if bias.shape != (op.n,) or bias.dtype != op.out.dtype:
-        raise ShapeError(
-            f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]",
-            at=op,
-            hint=f"one number to each output channel, in {op.out.name}",
-        )
+def _add(sums: NDArray[Any], products: Floats) -> None:
+    """Add the products of a step, which float32 holds exactly where they are integers."""
+    sums += products.astype(sums.dtype)

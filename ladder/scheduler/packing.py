@@ -9,7 +9,7 @@ reads the same bytes. It is the inverse of what the consuming fragment and the d
   that a lane reads its words with the widest aligned loads and a warp reads consecutive bytes.
 * ``scales`` and ``zeros`` ``[bands, groups, 4, 16]``: the rows of a tile as (g, half) with row = g + 8*half, so that one
   load brings both rows that a lane's accumulators hold.
-* ``unit`` float32 ``[2]`` where the type has scales: 2^-e and 2^e, see :mod:`ladder.scheduler.unit`.
+* ``unit`` float32 ``[2]`` where the type has scales that registers may apply: 2^-e and 2^e, see :mod:`ladder.scheduler.unit`.
 * ``global_scale`` float32 ``[1]`` where the type has a second-level scale.
 * ``table`` uint32 ``[entries]`` where the decode program looks codes up.
 
@@ -27,11 +27,12 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.decode.lanes import LANE_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.reference import pack_atom, unpack_atom
-from ladder.errors import PackingError
 from ladder.scheduler.geometry import KGeometry, counted, round_up, vector_widths
 from ladder.scheduler.packing_check import check_weights
+from ladder.scheduler.packing_zeros import zero_codes, zero_values
 from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 from ladder.ttype.arrays import Codes
@@ -75,7 +76,19 @@ class Packing:
     @cached_property
     def geometry(self) -> KGeometry:
         """How K is cut into groups and blocks."""
-        return KGeometry.of(self.k, self.weight.group[1], self.program.atom_k, self.program.bits)
+        program = self.program
+        group = self.weight.group[1]
+        return KGeometry.of(self.k, group, program.atom_k, program.bits, program.step_k)
+
+    @cached_property
+    def step_k(self) -> int:
+        """Columns of one step of the product instruction."""
+        return self.program.step_k
+
+    @cached_property
+    def block_steps(self) -> int:
+        """Steps of the product instruction in one block of K."""
+        return self.geometry.block_k // self.step_k
 
     @property
     def row_tiles(self) -> int:
@@ -92,7 +105,7 @@ class Packing:
         """Tiles that lie in memory, those that only fill the last band included."""
         return self.bands * BAND_TILES
 
-    @property
+    @cached_property
     def atoms_per_block(self) -> int:
         """Atoms of one row tile in one block of K."""
         return self.geometry.block_k // self.program.atom_k
@@ -130,6 +143,11 @@ class Packing:
         return numbers.view(f"int{8 * self.zero_dtype.itemsize}")
 
     @property
+    def has_unit(self) -> bool:
+        """Whether decoded weights may be scaled in registers: there are scales, and lanes that hold scaled values."""
+        return self.scale_dtype is not None and self.program.compute in LANE_FORMATS
+
+    @property
     def has_global_scale(self) -> bool:
         """Whether the tensor has a second-level scale."""
         return self.weight.second is not None
@@ -161,6 +179,7 @@ class Packing:
         metadata = (self.bands, self.geometry.padded_groups, BAND_TILES, TILE_ROWS)
         if self.scale_dtype is not None:
             arrays["scales"] = (metadata, self.scale_dtype.name)
+        if self.has_unit:
             arrays["unit"] = ((2,), "float32")
         if self.zero_dtype is not None:
             arrays["zeros"] = (metadata, self.zero_dtype.name)
@@ -241,8 +260,8 @@ class Packing:
         if self.scale_dtype is not None and weights.scales is not None:
             arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype)
         if self.zero_dtype is not None:
-            arrays["zeros"] = self._pack_metadata(self._zero_values(weights), self.zero_dtype)
-        if "scales" in arrays:
+            arrays["zeros"] = self._pack_metadata(zero_values(self, weights), self.zero_dtype)
+        if self.has_unit:
             arrays["unit"] = unit_of(self, arrays["scales"], arrays.get("zeros"))
         if self.has_global_scale:
             arrays["global_scale"] = np.asarray([weights.global_scale], np.float32)
@@ -265,7 +284,7 @@ class Packing:
         if self.scale_dtype is not None:
             fields["scales"] = self._unpack_metadata(arrays["scales"])
         if self.zero_dtype is not None:
-            fields["zeros"] = self._zero_codes(self._unpack_metadata(arrays["zeros"]))
+            fields["zeros"] = zero_codes(self, self._unpack_metadata(arrays["zeros"]))
         if self.has_global_scale:
             fields["global_scale"] = float(arrays["global_scale"][0])
         return Quantized(self.weight, **fields)
@@ -324,30 +343,6 @@ class Packing:
         rows[:, METADATA_ROWS] = by_tile.transpose(0, 2, 1)
         per_row = rows.reshape(-1, packed.shape[1])[: self.n, : self.geometry.groups]
         return np.ascontiguousarray(per_row[:: self.weight.group[0] or self.n])
-
-    def _zero_values(self, weights: Quantized) -> NDArray[Any]:
-        assert weights.zeros is not None
-        assert self.zero_dtype is not None
-        if self.weight.zero != "integer":
-            return weights.zeros
-        bits = self.zero_bits
-        first = np.array([int(np.flatnonzero(bits == b)[0]) for b in bits])
-        twins = weights.zeros[first[weights.zeros] != weights.zeros]
-        if twins.size:
-            code = int(twins[0])
-            raise PackingError(
-                f"zero code {code} means the same number as code {first[code]}, and unpacking could not tell them apart",
-                at=self.weight,
-                hint=f"use {first[code]} for the zero",
-            )
-        return bits[weights.zeros].view(self.zero_dtype)
-
-    def _zero_codes(self, zeros: NDArray[Any]) -> NDArray[Any]:
-        if self.weight.zero != "integer":
-            return zeros
-        found, first = np.unique(self.zero_bits, return_index=True)
-        place = np.searchsorted(found, zeros.view(self.zero_bits.dtype))
-        return first[place].astype(np.uint8)
 
     def pack_arrays(self, codes: Any, **metadata: Any) -> dict[str, Any]:
         """:meth:`pack` for arrays of torch, CuPy or another library, on their device; see :mod:`.packing_arrays`."""

@@ -62,9 +62,9 @@ class Run:
 
 
 def runs(program: DecodeProgram) -> tuple[Run, ...]:
-    """Where the bits of a lane's codes stand, codes numbered ``(step * 4 + register) * 2 + half``."""
+    """Where the bits of a thread's codes stand, codes numbered ``(step * 4 + register) * lanes + lane``."""
     found: list[Run] = []
-    slots = [slot for step in program.slots for pair in step for slot in pair]
+    slots = [slot for step in program.slots for register in step for slot in register]
     for code, slot in enumerate(slots):
         first = 0
         for bit in range(1, len(slot.bits) + 1):
@@ -111,7 +111,7 @@ def pack_arrays(
         values = _zero_values(xp, packing, zeros) if packing.weight.zero == "integer" else zeros
         arrays["zeros"] = _pack_metadata(xp, packing, values)
     device = codes.device
-    if "scales" in arrays:
+    if packing.has_unit:
         arrays["unit"] = _unit(xp, packing, arrays)
     if packing.has_global_scale:
         arrays["global_scale"] = xp.asarray([global_scale], dtype=xp.float32, device=device)
@@ -226,7 +226,7 @@ def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
 def _unpack_tiles(xp: Namespace, packing: Packing, words: Array, places: tuple[Run, ...]) -> Array:
     """int32 ``[tiles, atoms, words, 32]`` -> raw codes ``[16 * tiles, padded_k]``."""
     program = packing.program
-    stored: list[Array] = [xp.zeros_like(words[:, :, 0, :]) for _ in range(8 * program.steps)]
+    stored: list[Array] = [xp.zeros_like(words[:, :, 0, :]) for _ in range(program.codes)]
     for run in places:
         # an arithmetic shift brings copies of the sign; the mask takes them off
         bits = (words[:, :, run.word, :] >> run.position) & run.mask
@@ -236,26 +236,27 @@ def _unpack_tiles(xp: Namespace, packing: Packing, words: Array, places: tuple[R
         restore = np.argsort(np.asarray(program.relabels, np.int32), axis=1)
         codes = lookup(xp, restore, codes + constant(xp, _table_offsets(program), words))
     tiles, atoms = words.shape[:2]
-    split = xp.reshape(codes, (tiles, atoms, 8, 4, program.steps, 2, 2, 2))
-    #       tile atom g t step k_half row_half half -> tile row_half g atom step k_half t half
+    split = xp.reshape(codes, (tiles, atoms, 8, 4, program.steps, 2, 2, program.lanes))
+    #       tile atom g t step k_half row_half lane -> tile row_half g atom step k_half t lane
     ordered = xp.permute_dims(split, (0, 6, 2, 1, 4, 5, 3, 7))
     raw = getattr(xp, RAW[packing.element.code_dtype.itemsize])
     return xp.astype(xp.reshape(ordered, (tiles * TILE_ROWS, -1)), raw)
 
 
 def _fragment(xp: Namespace, packing: Packing, codes: Array) -> Array:
-    """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32, 8 * steps]``, a lane's codes together."""
-    steps, atoms = packing.program.steps, packing.atoms
+    """Codes ``[16 * tiles, padded_k]`` -> int32 ``[tiles, atoms, 32, codes]``, a thread's codes together."""
+    program, atoms = packing.program, packing.atoms
     tiles = codes.shape[0] // TILE_ROWS
-    split = xp.reshape(xp.astype(codes, xp.int32), (tiles, 2, 8, atoms, steps, 2, 4, 2))
-    #       tile row_half g atom step k_half t half -> tile atom g t step k_half row_half half
+    view = (tiles, 2, 8, atoms, program.steps, 2, 4, program.lanes)
+    split = xp.reshape(xp.astype(codes, xp.int32), view)
+    #       tile row_half g atom step k_half t lane -> tile atom g t step k_half row_half lane
     ordered = xp.permute_dims(split, (0, 3, 2, 6, 4, 5, 1, 7))
-    return xp.reshape(ordered, (tiles, atoms, 32, 8 * steps))
+    return xp.reshape(ordered, (tiles, atoms, 32, program.codes))
 
 
 def _table_offsets(program: DecodeProgram) -> NDArray[np.int32]:
     """Start of each code's relabelling in the flat table of all relabellings."""
-    slots = [slot for step in program.slots for pair in step for slot in pair]
+    slots = [slot for step in program.slots for register in step for slot in register]
     return np.asarray([slot.relabel << program.bits for slot in slots], np.int32)
 
 

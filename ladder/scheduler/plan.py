@@ -20,10 +20,21 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, LoadRing, Reduce, Stage
+from ladder.scheduler.stage import (
+    CHUNK_BYTES,
+    AddBias,
+    EpilogueStage,
+    GlobalScale,
+    LoadRing,
+    Reduce,
+    Stage,
+    TokenScale,
+)
 from ladder.scheduler.tiling import Tiling
-from ladder.scheduler.zero import register_shifts, shifted
+from ladder.scheduler.words import brief, m_text
+from ladder.scheduler.zero import betas, deferred
 from ladder.ttile import Device
+from ladder.ttile.isa import ACCUMULATOR
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
@@ -85,8 +96,6 @@ class Plan:
     launch: str = "plain"
     epilogue: tuple[EpilogueStage, ...] = field(default=())
 
-    # -- decoding ---------------------------------------------------------------------------------------------
-
     @property
     def reading(self) -> Packing:
         """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
@@ -104,8 +113,6 @@ class Plan:
         """The decode program of this plan."""
         return self.reading.program
 
-    # -- sizes ------------------------------------------------------------------------------------------------
-
     @property
     def rows_loaded(self) -> int:
         """Activation rows of one slot: the CTA's tokens, or fewer when M cannot be larger."""
@@ -119,14 +126,14 @@ class Plan:
         """Warps that only load; they come after those that multiply."""
         return 1 if self.family == "specialised" else 0
 
-    @property
+    @cached_property
     def threads(self) -> int:
         """Threads of the CTA."""
         return self.tiling.threads + 32 * self.load_warps
 
     @property
     def cluster(self) -> int:
-        """CTAs of a cluster."""
+        """CTAs of a cluster; 1 where there are none."""
         return self.split * self.multicast
 
     @property
@@ -135,12 +142,27 @@ class Plan:
         return walk.persistent_ctas(self)
 
     def shared_tiles(self, tiles: int) -> int:
-        """How many of a persistent kernel's tiles a cluster shares, see :mod:`ladder.scheduler.walk`."""
+        """Tiles of a persistent kernel that clusters share, see :mod:`ladder.scheduler.walk`."""
         return walk.shared_tiles(self, tiles)
 
     @property
+    def value_bytes(self) -> int:
+        """Bytes of a compute value: of activations, and of weights decoded to shared memory."""
+        return self.op.activation.dtype.itemsize
+
+    @property
+    def piece(self) -> int:
+        """Activations in 16 bytes: what one copy brings, a swizzle moves and a line of ldmatrix holds."""
+        return CHUNK_BYTES // self.value_bytes
+
+    @property
+    def block_steps(self) -> int:
+        """Steps of the product instruction in one block of K."""
+        return self.packing.block_steps
+
+    @property
     def chunk_steps(self) -> int:
-        """k16 steps whose products a warpgroup issues together, see :mod:`ladder.scheduler.walk`."""
+        """Steps whose products a warpgroup issues together, see :mod:`ladder.scheduler.walk`."""
         return walk.chunk_steps(self)
 
     @property
@@ -160,7 +182,7 @@ class Plan:
 
     @property
     def in_place(self) -> bool:
-        """Whether the accumulators are the totals: no group's sums are kept apart from the others'."""
+        """Whether the accumulators are the totals."""
         return self.family == "specialised" and not self.flushes_per_block
 
     @property
@@ -177,8 +199,7 @@ class Plan:
     def flushes_per_block(self) -> int:
         """Flushes of the accumulators per block; 0 means once, after the last block.
 
-        A single group that needs activation sums is flushed every block all the same: the subtraction of
-        ``zero * sum`` then cancels over one block, not over the whole K.
+        A single group that needs activation sums is flushed every block: ``zero * sum`` then cancels within one block.
         """
         if self.scale == "register":
             return 0
@@ -196,42 +217,39 @@ class Plan:
         """Deferred zeros (of rows g, of rows g+8) that each need a sum of activations; empty when nothing needs one."""
         if "register" in (self.zero, self.scale) or not self.has_zeros:
             return ()
-        return tuple(dict.fromkeys((g.beta, h.beta) for g, h in self.program.affine))
+        return tuple(dict.fromkeys(map(betas, self.program.affine)))
 
     @cached_property
     def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
         """``[classes][2]`` what the accumulators have to apply."""
-        affine = self.program.affine
-        shifts = register_shifts(self.reading) if self.zero == "register" else None
-        if shifts is None:
-            return affine
-        return tuple(
-            (shifted(g, a), shifted(h, b)) for (g, h), (a, b) in zip(affine, shifts, strict=True)
-        )
+        return deferred(self)
 
     def sum_set_of(self, cls: int) -> int | None:
         """Index of the sum set that a class of steps adds to."""
         if not self.sum_sets:
             return None
-        g, h = self.program.affine[cls]
-        return self.sum_sets.index((g.beta, h.beta))
+        return self.sum_sets.index(betas(self.program.affine[cls]))
 
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        shape = f"wgmma.m64n{self.tiling.tokens}k16" if self.compute == "wgmma" else "mma.m16n8k16"
-        return f"{shape}.{self.op.activation.name}" + ".rs" * (self.compute == "wgmma")
+        kind, k, wgmma = self.op.activation.name, self.packing.step_k, self.compute == "wgmma"
+        shape = f"wgmma.m64n{self.tiling.tokens}k{k}" if wgmma else f"mma.m16n8k{k}"
+        return f"{shape}.{kind}" + ".rs" * wgmma
+
+    @property
+    def accumulator(self) -> str:
+        """Type that products are added in."""
+        return ACCUMULATOR[self.op.activation.name]
 
     @property
     def channel_tiles(self) -> int:
         """CTAs along the output channels."""
         return -(-self.packing.row_tiles // self.tiling.tile_rows)
 
-    # -- stages -----------------------------------------------------------------------------------------------
-
     @cached_property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages in the order in which a block of K meets them."""
+        """The stages, in the order in which a block of K meets them."""
         return stages_of(self)
 
     @property
@@ -243,24 +261,29 @@ class Plan:
     @cached_property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a CTA, in bytes; the reduction reuses the ring's memory."""
-        reused = max((s.reused_bytes for s in self.stages if isinstance(s, Reduce)), default=0)
+        reused = max([s.reused_bytes for s in self.stages if isinstance(s, Reduce)], default=0)
         ring = self.load_ring.shared_bytes
-        return sum(s.shared_bytes for s in self.stages) - ring + max(ring, reused)
+        return sum([s.shared_bytes for s in self.stages]) - ring + max(ring, reused)
 
     @cached_property
     def launch_bytes(self) -> int:
-        """Dynamic shared memory that a launch asks for, in bytes, see :mod:`ladder.scheduler.residency`."""
+        """Dynamic shared memory of a launch, in bytes, see :mod:`ladder.scheduler.residency`."""
         return residency.launch_bytes(self)
 
     @cached_property
+    def register_estimate(self) -> registers.Estimate:
+        """Registers per thread, see :mod:`ladder.scheduler.registers`."""
+        return registers.estimate(self)
+
+    @property
     def registers(self) -> int:
         """Registers per thread, estimated."""
-        return registers.kept(self)
+        return self.register_estimate.kept
 
-    @cached_property
+    @property
     def most_registers(self) -> int:
         """Registers per thread at the busiest point, estimated; with fewer the kernel would spill."""
-        return registers.most(self)
+        return self.register_estimate.most
 
     def with_(self, **decisions: Any) -> Plan:
         """A copy with some decisions fixed by hand, checked again.
@@ -282,33 +305,15 @@ class Plan:
         verify(plan)
         return plan
 
-    # -- words ------------------------------------------------------------------------------------------------
-
     @property
     def m_text(self) -> str:
         """The M range for people: ``1``, ``0..8``, ``65..``."""
-        least, most = self.m_range
-        if least == most:
-            return str(least)
-        return f"{least}.." if most is None else f"{least}..{most}"
+        return m_text(self)
 
     @property
     def brief(self) -> str:
         """The decisions in one line, without operator and device."""
-        walk = (
-            (f" zeros by {self.zero},", self.has_zeros and self.scale != "register"),
-            (" scales in register,", self.scale == "register"),
-            (f" {self.compute} products,", self.compute != "mma"),
-            (f" K over {self.split} CTAs,", self.split > 1),
-            (" persistent,", self.persistent),
-            (f" activations for {self.multicast} CTAs at once,", self.multicast > 1),
-            (" lookahead,", self.lookahead),
-        )
-        return (
-            f"{self.family}, {self.tiling}, depth {self.depth}, convert in {self.convert},"
-            f"{''.join(words for words, holds in walk if holds)}"
-            f" {self.access} activations, {self.launch} launch"
-        )
+        return brief(self)
 
     @property
     def title(self) -> str:
@@ -319,8 +324,6 @@ class Plan:
         from ladder.scheduler.table import table
 
         return table(self)
-
-    # -- what other modules do with a plan ---------------------------------------------------------------------
 
     def check(self) -> tuple[str, ...]:
         """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""
@@ -356,17 +359,16 @@ class Plan:
         return explain(self)
 
     def run(
-        self, x: NDArray[Any], weights: Quantized, bias: NDArray[Any] | None = None
+        self,
+        x: NDArray[Any],
+        weights: Quantized,
+        bias: NDArray[Any] | None = None,
+        x_scale: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
-        """The plan's NumPy meaning, step by step: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., n]`` of the out type.
-
-        Raises:
-            ShapeError: x or bias do not fit the operator, or M is outside the plan's range.
-            PackingError: the weights are not those of the operator.
-        """
+        """The plan's NumPy meaning, see :func:`ladder.scheduler.interpret.run`."""
         from ladder.scheduler.interpret import run
 
-        return run(self, x, weights, bias)
+        return run(self, x, weights, bias, x_scale)
 
     def to_json(self) -> str:
         """Stable text that :meth:`from_json` reads back."""
@@ -391,6 +393,8 @@ def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:
     steps: list[EpilogueStage] = []
     if packing.has_global_scale:
         steps.append(GlobalScale())
+    if op.activation_scale:
+        steps.append(TokenScale())
     if op.bias:
         steps.append(AddBias())
     return tuple(steps)

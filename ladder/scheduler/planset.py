@@ -101,7 +101,7 @@ class PlanSet:
         """
         return PlanSet(tuple(plan.with_(**decisions) for plan in self.plans))
 
-    def run(self, x: Any, weights: Any, bias: Any = None) -> Any:
+    def run(self, x: Any, weights: Any, bias: Any = None, x_scale: Any = None) -> Any:
         """The NumPy meaning: :meth:`Plan.run` of the plan for the rows of x.
 
         Raises:
@@ -109,10 +109,10 @@ class PlanSet:
             PackingError: as in :meth:`Plan.run`.
             PlanError: no plan covers the rows of x.
         """
-        from ladder.scheduler.interpret import array_of
+        from ladder.scheduler.operand_check import array_of
 
         rows = prod(array_of("x", x, self.op).shape[:-1])
-        return self.plan_for(rows).run(x, weights, bias)
+        return self.plan_for(rows).run(x, weights, bias, x_scale)
 
     def explain(self) -> str:
         """What was chosen for each range, and why."""

@@ -7,7 +7,9 @@ and ptxas packs them to the last register; what they keep is known (measured on 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from ladder.scheduler.walk import sums_of_tokens
 
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
@@ -31,42 +33,42 @@ QUARTERED = 128
 EIGHTS = 8
 
 
-def kept(plan: Plan) -> int:
-    """Registers per thread."""
-    return _kept(plan) + len(held_constants(plan))
+class Estimate(NamedTuple):
+    """Registers per thread of a plan.
+
+    Attributes:
+        kept: what lives all the time.
+        most: what the busiest point needs; with fewer the kernel would spill.
+        held: the constants of the decode program that find a register, those that are used most first; others cost an
+            operation each use.
+    """
+
+    kept: int
+    most: int
+    held: tuple[int, ...]
 
 
-def most(plan: Plan) -> int:
-    """Registers per thread at the busiest point; with fewer the kernel would spill."""
-    return _most(plan) + len(held_constants(plan))
-
-
-def held_constants(plan: Plan) -> tuple[int, ...]:
-    """The constants of the decode program that find a register, those that are used most first; others cost an operation each use."""
-    room = given(plan.device, plan.threads) - _most(plan)
-    return plan.program.held_constants[: max(0, room)]
+def estimate(plan: Plan) -> Estimate:
+    """The registers of a plan; its held constants take what the rest leaves free."""
+    kept = _kept(plan)
+    most = kept + (CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages]))
+    held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
+    return Estimate(kept + len(held), most + len(held), held)
 
 
 def _kept(plan: Plan) -> int:
     if not plan.load_warps:
-        return BASE + sum(stage.registers for stage in plan.stages)
+        return BASE + sum([stage.registers for stage in plan.stages])
     program = plan.program
-    steps = plan.packing.geometry.block_k // 16
-    if program.is_identity:  # words are fragments: those of two chunks
+    if not program.ops:  # words are fragments: those of two chunks
         live = program.words * min(2 * -(-plan.chunk_steps // program.steps), plan.atoms_per_block)
-        return READER_BASE + plan.tiling.tokens // 2 + live
-    fragments = 4 * min(2 * plan.chunk_steps, steps)
+        return READER_BASE + sums_of_tokens(plan) // 2 + live
+    fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
     # scale and offset of both row halves, for each further class
     factors = 4 * (program.classes - 1) if plan.scale == "register" else 0
-    return READER_BASE + plan.tiling.tokens // 2 + fragments + words + shifted + factors
-
-
-def _most(plan: Plan) -> int:
-    if plan.load_warps:
-        return _kept(plan) + CLOSE
-    return _kept(plan) + sum(stage.temporaries for stage in plan.stages)
+    return READER_BASE + sums_of_tokens(plan) // 2 + fragments + words + shifted + factors
 
 
 def atoms_at_once(plan: Plan) -> int:
@@ -74,9 +76,9 @@ def atoms_at_once(plan: Plan) -> int:
 
     Words that are fragments are read when their turn comes: before that products may still read the registers.
     """
-    if plan.program.is_identity:
+    if plan.program.multiplies_words:
         return 1
-    if plan.tiling.tokens <= ALL_WORDS_TOKENS:
+    if sums_of_tokens(plan) <= ALL_WORDS_TOKENS:
         return plan.atoms_per_block
     return min(2, plan.atoms_per_block)
 

@@ -28,7 +28,7 @@ from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
+from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
 from ladder.ttile import (
@@ -55,11 +55,18 @@ FORMATS = {
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType, GlobalScale, AddBias, QuantizeActivations, QuantizePlan),
+    *(GroupedType, ComputeType, GlobalScale, TokenScale, AddBias),
+    *(QuantizeActivations, QuantizePlan),
 )
 
 #: dataclasses that may be written, by name
 CLASSES: Mapping[str, type] = {cls.__name__: cls for cls in _CLASSES}
+
+#: (class, field) -> the value with which a field is left out, so that texts of before it, and their digests, stay what they are
+ADDED: Mapping[tuple[str, str], object] = {
+    ("MatMul", "activation_scale"): False,
+    ("Plan", "multicast"): 1,
+}
 
 TAG = "$"
 
@@ -95,7 +102,9 @@ def encode(value: Any) -> Json:
     name = _name(type(value))
     if name is not None and is_dataclass(value):
         parts = {
-            field.name: encode(getattr(value, field.name)) for field in fields(value) if field.init
+            field.name: encode(getattr(value, field.name))
+            for field in fields(value)
+            if field.init and not is_left_out(name, field.name, getattr(value, field.name))
         }
         return {TAG: name, **parts}
     raise PlanError(
@@ -103,6 +112,11 @@ def encode(value: Any) -> Json:
         at=repr(value)[:80],
         hint="stages from outside are frozen dataclasses that derive from EpilogueStage",
     )
+
+
+def is_left_out(cls: str, field: str, value: object) -> bool:
+    """Whether a field was added after the first texts of its class, and holds what it meant before."""
+    return (cls, field) in ADDED and ADDED[cls, field] == value
 
 
 def decode(node: Json) -> Any:

@@ -8,6 +8,7 @@ value and one registered emitter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -93,7 +94,7 @@ class LoadRing(Stage):
             at += self._aligned(nbytes)
         return offsets
 
-    @property
+    @cached_property
     def slot_bytes(self) -> int:
         """Bytes of one slot."""
         return sum(self._aligned(nbytes) for _, nbytes in self.parts)
@@ -288,6 +289,7 @@ class Reduce(Stage):
         tile_bytes: float32 bytes of one slice's part of the outputs that the CTA finishes.
         staging_bytes: bytes of finished outputs on their way to wide stores.
         beside_bytes: the same where the ring's memory is not free, for some tokens at a time.
+        scale_bytes: bytes of the scales of the CTA's rows, behind the staged outputs.
         cluster: whether the slices are CTAs, which send their parts through distributed shared memory.
     """
 
@@ -296,17 +298,18 @@ class Reduce(Stage):
     tile_bytes: int
     staging_bytes: int = 0
     beside_bytes: int = 0
+    scale_bytes: int = 0
     cluster: bool = False
 
     @property
     def reused_bytes(self) -> int:
         """Bytes needed of the memory that the ring leaves free."""
-        return self.slices * self.tile_bytes + self.staging_bytes
+        return self.slices * self.tile_bytes + self.staging_bytes + self.scale_bytes
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory in bytes that the stage holds."""
-        return self.beside_bytes
+        return self.beside_bytes + (self.scale_bytes if self.beside_bytes else 0)
 
     def describe(self) -> str:
         """One line for ``print(plan)``."""
@@ -344,6 +347,23 @@ class GlobalScale(EpilogueStage):
     def describe(self) -> str:
         """One line for ``print(plan)``."""
         return "y *= global scale"
+
+
+@dataclass(frozen=True)
+class TokenScale(EpilogueStage):
+    """Multiply each row of outputs by the scale of its activations, ``x_scale[m]``."""
+
+    name: ClassVar[str] = "token scale"
+
+    def evaluate(
+        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """NumPy meaning, see :class:`EpilogueStage`."""
+        return y * operands["x_scale"][:, None]
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return "y *= x_scale[m]"
 
 
 @dataclass(frozen=True)

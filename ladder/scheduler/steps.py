@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ladder.primitives import Axes, Convert, Map, Pad, Primitive, Slice, Step, chain, pad_groups
-from ladder.scheduler.geometry import STEP_K, round_up
+from ladder.scheduler.geometry import round_up
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.tiling import TILE_TOKENS
@@ -16,9 +16,6 @@ from ladder.ttile import Tile
 
 #: lanes of a warp
 LANES = 32
-
-#: elements of an activation in one 16-byte piece, the unit of the swizzle and of ldmatrix
-PIECE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,27 +59,29 @@ def pack_steps(plan: Plan) -> Transfer:
         extent = cut.groups * cut.padded_group
     if (rows, cut.padded_k) != (packing.n, extent):
         steps.append(Pad((rows - packing.n, cut.padded_k - extent), value=fill))
-    steps.append(Map(fragment_order(packing.stored_tiles, packing.atoms, program.steps)))
+    steps.append(
+        Map(fragment_order(packing.stored_tiles, packing.atoms, program.steps, program.lanes))
+    )
     steps.append(Map(band_order(packing)))
     return Transfer(
         "pack weight offline", chain(Tile((packing.n, packing.k), packing.element), *steps)
     )
 
 
-def fragment_order(tiles: int, atoms: int, steps: int) -> Axes:
-    """``[16 * tiles, 16 * steps * atoms]`` -> ``[tiles, atoms, 32, 8 * steps]``: lane (g, t), then step, register, half.
+def fragment_order(tiles: int, atoms: int, steps: int, lanes: int = 2) -> Axes:
+    """``[16 * tiles, 8 * lanes * steps * atoms]`` -> ``[tiles, atoms, 32, 4 * lanes * steps]``: thread (g, t), then step, register, lane.
 
-    Source: PTX ISA, Matrix Fragments for mma.m16n8k16, operand A.
+    Source: PTX ISA, Matrix Fragments for mma.m16n8k16 and mma.m16n8k32, operand A.
     """
-    source = (tiles * TILE_ROWS, atoms * steps * STEP_K)
-    #        tile row_half g atom step k_half t half
-    view = (tiles, 2, 8, atoms, steps, 2, 4, 2)
-    return Axes(source, view, (0, 3, 2, 6, 4, 5, 1, 7), (tiles, atoms, 32, 8 * steps))
+    source = (tiles * TILE_ROWS, atoms * steps * 8 * lanes)
+    #        tile row_half g atom step k_half t lane
+    view = (tiles, 2, 8, atoms, steps, 2, 4, lanes)
+    return Axes(source, view, (0, 3, 2, 6, 4, 5, 1, 7), (tiles, atoms, 32, 4 * lanes * steps))
 
 
 def band_order(packing: Packing) -> Axes:
     """``[tiles, atoms, 32, codes]`` -> ``[bands, blocks, 4, atoms of a block, 32, codes]``."""
-    bands, blocks, codes = packing.bands, packing.geometry.blocks, 8 * packing.program.steps
+    bands, blocks, codes = packing.bands, packing.geometry.blocks, packing.program.codes
     view = (bands, BAND_TILES, blocks, packing.atoms_per_block, LANES, codes)
     order = (0, 2, 1, 3, 4, 5)
     return Axes(
@@ -101,13 +100,13 @@ def load_steps(plan: Plan) -> tuple[Transfer, ...]:
     per_block = plan.atoms_per_block
     bands = min(max(1, tiling.tile_rows // BAND_TILES), packing.bands)
     tiles = min(tiling.tile_rows, BAND_TILES)
-    part = (bands, 1, tiles, per_block, LANES, 8 * program.steps)
+    part = (bands, 1, tiles, per_block, LANES, program.codes)
     slot = (bands * tiles, *part[3:])
     pipes = tuple((pipe, count) for pipe, count in program.pipes().items() if count)
     convert = Convert(packing.element, plan.op.activation, plan.convert, pipes)
     weight: list[Primitive] = [Slice((0,) * 6, part), Map(Axes.reshape(part, slot))]
-    atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, LANES, 8 * program.steps))]
-    natural = Map(fragment_order(1, 1, program.steps).inverse())
+    atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, LANES, program.codes))]
+    natural = Map(fragment_order(1, 1, program.steps, program.lanes).inverse())
     # in shared memory conversion and fragment both see the whole block; in registers a warp sees an atom
     weight += [convert] if plan.convert == "shared" else []
     atom += [convert] if plan.convert == "register" else []
@@ -142,18 +141,18 @@ def activation_to_shared(plan: Plan) -> tuple[Step, ...]:
     steps: list[Primitive] = [*before, Slice((row, k), extent)]
     if extent != (rows, cut.block_k):
         steps.append(Pad((rows - extent[0], cut.block_k - extent[1])))
-    pieces = (rows, cut.block_k // PIECE, PIECE)
+    pieces = (rows, cut.block_k // plan.piece, plan.piece)
     steps.append(Map(Axes.reshape((rows, cut.block_k), pieces)))
     return chain(whole, *steps)
 
 
 def activation_to_register(slot: Tile) -> tuple[Step, ...]:
-    """Steps of one k16 step and token tile: two pieces of eight rows, as the B operand of the mma reads them."""
-    rows = min(TILE_TOKENS, slot.shape[0])
-    steps: list[Primitive] = [Slice((0, 0, 0), (rows, 2, PIECE))]
+    """Steps of one step and token tile: two pieces of eight rows, as the B operand of the mma reads them."""
+    rows, piece = min(TILE_TOKENS, slot.shape[0]), slot.shape[-1]
+    steps: list[Primitive] = [Slice((0, 0, 0), (rows, 2, piece))]
     if rows < TILE_TOKENS:
         steps.append(Pad((TILE_TOKENS - rows, 0, 0)))
-    steps.append(Map(Axes.reshape((TILE_TOKENS, 2, PIECE), (TILE_TOKENS, STEP_K))))
+    steps.append(Map(Axes.reshape((TILE_TOKENS, 2, piece), (TILE_TOKENS, 2 * piece))))
     return chain(slot, *steps)
 
 

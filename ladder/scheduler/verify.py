@@ -15,6 +15,7 @@ from ladder.scheduler.decisions import OFFERED, misfits
 from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.problem import Problem, Rule
 from ladder.scheduler.registers import given
+from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify_specialised import (
     multicast_is_even,
     persistent_is_kept,
@@ -25,9 +26,9 @@ from ladder.scheduler.verify_specialised import (
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile.device import GRID_LIMITS
 
-#: most tokens of a wgmma, and k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
+#: most tokens of a wgmma, and bytes of k of the tiles that its activations lie in (PTX ISA, wgmma, 128-byte swizzle)
 WARPGROUP_TOKENS = 256
-WARPGROUP_TILE_K = 64
+WARPGROUP_TILE_BYTES = 128
 
 #: most tokens of a CTA in the skinny family: two n8 operands of one mma
 SKINNY_TOKENS = 16
@@ -38,8 +39,9 @@ SLICE_BARRIERS = 15
 #: slots of a ring with lookahead: one is read, one is looked into, one is filled
 LOOKAHEAD_DEPTH = 3
 
-#: activations of 2 bytes in one 16-byte copy
-VECTOR_ELEMENTS = 8
+
+#: counts that a tiling holds
+TILING_PARTS = tuple(part.name for part in fields(Tiling))
 
 #: what every plan needs of a device besides its product instruction
 FEATURES = ("cp.async", "ldmatrix")
@@ -59,7 +61,7 @@ def decisions_have_their_kinds(plan: Plan) -> Iterator[Problem]:
 
 def tiling_is_positive(plan: Plan) -> Iterator[Problem]:
     """Warps and tiles are counted from 1."""
-    parts = [getattr(plan.tiling, part.name) for part in fields(plan.tiling)]
+    parts = [getattr(plan.tiling, name) for name in TILING_PARTS]
     if not all(type(part) is int and part >= 1 for part in parts):
         yield Problem(f"a tiling holds integers >= 1, not {parts}", "at least one warp and tile")
 
@@ -103,7 +105,7 @@ def device_has_what_is_used(plan: Plan) -> Iterator[Problem]:
     wanted += ["tma"] if plan.access == "tensor" else []
     wanted += ["cluster"] if plan.cluster > 1 else []
     wanted += sorted({f"cvt.{op.fmt}x2" for op in plan.program.ops if op.kind == "cvt"})
-    for feature in wanted:
+    for feature in () if device.has(*wanted) else wanted:
         if not device.has(feature):
             yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
 
@@ -138,9 +140,9 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
     """Vector access copies 16 bytes of activations, a tensor map has strides of them: rows and groups start on a piece."""
     if plan.access == "scalar":
         return
-    if plan.op.k % VECTOR_ELEMENTS:
+    if plan.op.k % plan.piece:
         yield Problem(
-            f"{plan.access} access needs K to be a multiple of {VECTOR_ELEMENTS}, not {plan.op.k}",
+            f"{plan.access} access needs K to be a multiple of {plan.piece}, not {plan.op.k}",
             'access="scalar"',
         )
     cut = plan.packing.geometry
@@ -195,9 +197,10 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
         )
     if tiling.tokens > WARPGROUP_TOKENS:
         yield Problem(f"wgmma takes at most {WARPGROUP_TOKENS} tokens, not {tiling.tokens}")
-    if plan.packing.geometry.block_k % WARPGROUP_TILE_K:
+    tile_k = WARPGROUP_TILE_BYTES // plan.value_bytes
+    if plan.packing.geometry.block_k % tile_k:
         yield Problem(
-            f"activations of wgmma lie in tiles of {WARPGROUP_TILE_K} k, a block has"
+            f"activations of wgmma lie in tiles of {tile_k} k, a block has"
             f" {plan.packing.geometry.block_k}"
         )
     if (program.classes > 1 and plan.scale != "register") or plan.sum_sets:

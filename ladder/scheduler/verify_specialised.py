@@ -51,11 +51,8 @@ def specialised_is_kept(plan: Plan) -> Iterator[Problem]:
             f"{slices} K slices take turns at {plan.depth} slots and {share} blocks",
             "fewer K slices, or for each as many slots, two or more",
         )
-    if plan.flushes_per_block:
-        yield Problem(
-            f"the specialised family keeps one sum of all K, scales of {plan.op.weight} change along it",
-            'scale="register"',
-        )
+    if plan.sum_sets:
+        yield Problem("the specialised family keeps no activation sums", 'zero="register"')
 
 
 def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
@@ -68,6 +65,10 @@ def scales_are_applied_once(plan: Plan) -> Iterator[Problem]:
         )
     if plan.packing.scale_dtype is None:
         yield Problem(f"{plan.op.weight} has no scales", 'scale="accumulator"')
+    elif not plan.packing.has_unit:
+        yield Problem(
+            f"lanes of {plan.program.compute} hold codes, not scaled weights", 'scale="accumulator"'
+        )
 
 
 def split_is_even(plan: Plan) -> Iterator[Problem]:

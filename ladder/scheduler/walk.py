@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ladder.scheduler.geometry import STEP_K
-
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
 
-#: (most tokens, k16 steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
+#: (most tokens, steps of a chunk): the more accumulators a thread has, the fewer fragments have room beside them
 CHUNKS = ((128, 4), (192, 2), (256, 1))
 
 #: most tokens of a CTA whose loop takes several blocks in a turn
 FEW_TOKENS = 64
 
 
-def chunk_steps(plan: Plan) -> int:
-    """k16 steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
+def sums_of_tokens(plan: Plan) -> int:
+    """Tokens whose sums a warpgroup holds; where those of a group are kept apart from the totals, each counts twice."""
+    return plan.tiling.tokens * (1 if plan.in_place else 2)
 
-    The fragments of the chunk before are still being read then, so that a block has two chunks or more.
+
+def chunk_steps(plan: Plan) -> int:
+    """Steps whose products a warpgroup issues together, while it decodes the next ones: at most half a block's.
+
+    The fragments of the chunk before are still being read then, so that a block has two chunks or more. A chunk ends where
+    sums are flushed.
     """
-    steps = next((steps for most, steps in CHUNKS if plan.tiling.tokens <= most), 1)
-    return min(steps, plan.packing.geometry.block_k // STEP_K // 2)
+    steps = next((steps for most, steps in CHUNKS if sums_of_tokens(plan) <= most), 1)
+    of_group = plan.block_steps // max(1, plan.flushes_per_block)
+    return min(steps, plan.block_steps // 2, of_group)
 
 
 def turns_together(plan: Plan) -> int:

@@ -20,6 +20,7 @@ from ladder.decode.program import Affine
 
 if TYPE_CHECKING:
     from ladder.scheduler.packing import Packing
+    from ladder.scheduler.plan import Plan
 
 #: shifts that are tried, best first: lanes that are far from the subnormals of float16
 _SHIFTS = (14, 12, 10, 8, 6, 4, 2, 0)
@@ -40,7 +41,9 @@ def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
     values = values[np.isfinite(values)]
     zeros = values if packing.weight.zero == "integer" else np.zeros(1)
     differences = np.unique(values[:, None] - zeros[None, :])
-    dtype = _DTYPES[packing.program.compute]
+    dtype = _DTYPES.get(packing.program.compute)
+    if dtype is None:
+        return None  # an fma of two lanes takes numbers of 16 bits
     shifts = []
     for pair in packing.program.affine:
         found = tuple(_shift(affine, differences, zeros, dtype) for affine in pair)
@@ -48,6 +51,23 @@ def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
             return None
         shifts.append((found[0] or 0, found[1] or 0))
     return tuple(shifts)
+
+
+def deferred(plan: Plan) -> tuple[tuple[Affine, Affine], ...]:
+    """``[classes][2]`` what the accumulators of a plan have to apply."""
+    affine = plan.program.affine
+    shifts = register_shifts(plan.reading) if plan.zero == "register" else None
+    if shifts is None:
+        return affine
+    return tuple(
+        (shifted(g, a), shifted(h, b)) for (g, h), (a, b) in zip(affine, shifts, strict=True)
+    )
+
+
+def betas(pair: tuple[Affine, Affine]) -> tuple[Fraction, Fraction]:
+    """The zeros that a class defers for rows g and rows g+8."""
+    g, h = pair
+    return g.beta, h.beta
 
 
 def shifted(affine: Affine, shift: int) -> Affine:

@@ -17,8 +17,8 @@ class ComputeType:
     """A type that instructions compute with.
 
     Attributes:
-        name: ``float16``, ``bfloat16``, ``float32`` or ``int8``.
-        dtype: the NumPy dtype of arrays of it (ml_dtypes' for bfloat16).
+        name: ``float16``, ``bfloat16``, ``float32``, ``int8``, ``fp8_e4m3fn`` or ``fp8_e5m2``.
+        dtype: the NumPy dtype of arrays of it (ml_dtypes' for bfloat16 and the 8-bit floats).
     """
 
     name: str
@@ -66,5 +66,10 @@ float16 = ComputeType("float16", np.dtype(np.float16))
 bfloat16 = ComputeType("bfloat16", np.dtype(ml_dtypes.bfloat16))
 float32 = ComputeType("float32", np.dtype(np.float32))
 int8 = ComputeType("int8", np.dtype(np.int8))
+fp8_e4m3fn = ComputeType("fp8_e4m3fn", np.dtype(ml_dtypes.float8_e4m3fn))
+fp8_e5m2 = ComputeType("fp8_e5m2", np.dtype(ml_dtypes.float8_e5m2))
 
-COMPUTE_TYPES: tuple[ComputeType, ...] = (float16, bfloat16, float32, int8)
+COMPUTE_TYPES: tuple[ComputeType, ...] = (
+    *(float16, bfloat16, float32),
+    *(int8, fp8_e4m3fn, fp8_e5m2),
+)

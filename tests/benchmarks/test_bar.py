@@ -42,6 +42,14 @@ def test_bfloat16_outputs_may_be_rounded_and_tables_too():
     assert error_bar(case("nf4", "bfloat16").operator) == 2**-8 + rounded + 2**-11
 
 
+def test_sums_of_8_bit_floats_lose_more_the_more_there_are():
+    int8 = Case("int4_channel", 64, 8192, 8, "int8").operator
+    assert error_bar(int8) == PROMISED
+    for k, steps in ((512, 16), (8192, 256)):
+        op = Case("fp4_e2m1_channel", 64, k, 8, "fp8_e4m3fn").operator
+        assert error_bar(op) == 2**-11 + 2**-11 + 2**-13 * steps**0.5
+
+
 def test_only_the_codebook_is_rounded_in_the_grid():
     inexact = {
         (weight, activation)

@@ -72,3 +72,16 @@ def test_copies_are_distinct_and_equal(monkeypatch):
 def test_an_output_that_was_not_written_has_no_error():
     y = torch.tensor([[1.0, float("nan")]])
     assert np.isnan(operands.relative_error(y, torch.tensor([[1.0, 2.0]]).double()))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3fn"])
+def test_activations_of_8_bits_have_scales_that_bring_their_rows_to_about_1(dtype):
+    torch.manual_seed(0)
+    x = operands.activations(64, K, dtype, "cpu")
+    scales = operands.row_scales(64, dtype, "cpu")
+    assert x.dtype == operands.torch_type(dtype)
+    assert scales.shape == (64,)
+    assert scales.dtype == torch.float32
+    sizes = x.double().square().mean(dim=1).sqrt() * scales.double()
+    assert 0.4 < float(sizes.min()) < float(sizes.max()) < 1.7
+    assert operands.row_scales(64, "float16", "cpu") is None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import ladder
 from ladder.codegen.lower import lower
-from ladder.runtime.arguments import Variant
+from ladder.runtime.arguments import Operands, Variant
 from ladder.runtime.emulate import emulate
 from ladder.runtime.packed import Packed
 from ladder.scheduler import Plan
@@ -38,11 +38,15 @@ def emulated() -> Emulated:
     """Run a plan's kernel in the emulator; the output is poisoned with NaN first."""
 
     def run(
-        plan: Plan, x: NDArray[Any], weights: ladder.Quantized, bias: NDArray[Any] | None = None
+        plan: Plan,
+        x: NDArray[Any],
+        weights: ladder.Quantized,
+        bias: NDArray[Any] | None = None,
+        x_scale: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         packed = Packed(plan.packing, plan.packing.pack(weights))
         variant = Variant(plan=plan, lowered=_lowered(plan), cubins={})
-        y: NDArray[Any] = emulate([variant], packed.key, (x, packed, bias, None))
+        y: NDArray[Any] = emulate([variant], packed.key, Operands(x, packed, bias, None, x_scale))
         return y
 
     return run

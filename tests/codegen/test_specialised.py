@@ -44,7 +44,7 @@ REFUSALS = (
     "has no scales",
     "cannot be taken off exactly",
     "keeps one set of accumulators",
-    "keeps one sum of all K",
+    "keeps no activation sums",
     "registers a thread",
 )
 #: significant bits of a number, and half the smallest distance of two

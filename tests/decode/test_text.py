@@ -12,7 +12,15 @@ from ladder.decode.text import affine, deferred, listing, number, pipes
 
 @pytest.mark.parametrize(
     "name, compute",
-    [("int4", "float16"), ("nf3", "float16"), ("fp8_e4m3fn", "bfloat16"), ("uint2", "float16")],
+    [
+        *(
+            ("int4", "float16"),
+            ("nf3", "float16"),
+            ("fp8_e4m3fn", "bfloat16"),
+            ("uint2", "float16"),
+        ),
+        *(("int4", "int8"), ("int4", "fp8_e4m3fn"), ("fp4_e2m1", "fp8_e4m3fn")),
+    ],
 )
 def test_listings(catalog, golden, name, compute):
     program = derive(catalog[name], compute)

@@ -34,7 +34,7 @@ class Clamp(EpilogueStage):
         return f"y = clamp(y, {self.least:g}, {self.most:g})"
 
 
-def emit_clamp(kernel: Any, stage: Clamp, value: Any, channel: Any) -> Any:
+def emit_clamp(kernel: Any, stage: Clamp, value: Any, place: Any) -> Any:
     from ladder.codegen import emit as e
 
     low, high = e.f32(stage.least), e.f32(stage.most)

@@ -50,6 +50,7 @@ class FakePlan:
     bias: bool = False
     packing: FakePacking = field(default_factory=FakePacking)
     arch: str = "sm_90a"
+    activation_scale: bool = False
 
     @property
     def device(self):
@@ -57,9 +58,14 @@ class FakePlan:
 
     @property
     def op(self):
-        half, single = SimpleNamespace(name="float16"), SimpleNamespace(name="float32")
+        half = SimpleNamespace(name="float16", dtype=np.dtype(np.float16))
         return SimpleNamespace(
-            n=self.packing.n, k=self.packing.k, activation=half, out=single, bias=self.bias
+            n=self.packing.n,
+            k=self.packing.k,
+            activation=half,
+            out=SimpleNamespace(name="float32"),
+            bias=self.bias,
+            activation_scale=self.activation_scale,
         )
 
     def to_json(self):

@@ -9,7 +9,7 @@ import pytest
 
 from ladder.codegen.kernel import CeilDiv
 from ladder.errors import ShapeError
-from ladder.runtime.arguments import check_call
+from ladder.runtime.arguments import Operands, check_call
 
 
 def test_more_rows_than_one_grid_covers_are_refused_with_their_number(fakes, driver, weights):
@@ -24,6 +24,6 @@ def test_more_rows_than_one_grid_covers_are_refused_with_their_number(fakes, dri
     assert not variant.takes_rows(65536)
     x = np.broadcast_to(np.zeros(16, np.float16), (65536, 16))
     with pytest.raises(ShapeError) as caught:
-        check_call((variant,), packed.key, (x, packed, None, None))
+        check_call((variant,), packed.key, Operands(x, packed))
     assert caught.value.what == "x has 65536 rows, the kernels take 0 to 65535"
     assert "at most 65535 rows at a time" in caught.value.hint

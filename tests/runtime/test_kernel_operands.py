@@ -151,6 +151,37 @@ def test_bias_is_checked_and_passed(fakes, driver, weights, torch, x):
         kernel(torch.on(x), packed, torch.on(np.ones(16, np.float32))[::2])
 
 
+def test_row_scales_are_checked_and_passed(fakes, driver, weights, torch, x):
+    from ladder.codegen.kernel import Parameter
+
+    parameters = (*fakes.PARAMETERS, Parameter("r", "buffer", "float32", "x_scale"))
+    driver.parameters = parameters
+    kernel = fakes.kernel(driver, [fakes.Plan(activation_scale=True)])
+    kernel = _with_parameters(fakes, kernel, parameters, driver)
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    rows = len(x)
+    scales = torch.on(np.ones(rows, np.float32))
+    kernel(torch.on(x), packed, scales)
+    assert driver.launches[0].values["x_scale"] == scales.data_ptr()
+    with pytest.raises(LaunchError, match="the operator scales rows of x, no x_scale was given"):
+        kernel(torch.on(x), packed)
+    with pytest.raises(ShapeError, match=rf"x_scale is \[{rows + 1}\], x has rows \[{rows}\]"):
+        kernel(torch.on(x), packed, torch.on(np.ones(rows + 1, np.float32)))
+    with pytest.raises(LaunchError, match="x_scale is float16, the kernel takes float32"):
+        kernel(torch.on(x), packed, torch.on(np.ones(rows, np.float16)))
+    with pytest.raises(LaunchError, match="x_scale is on cuda:1, x on cuda:0"):
+        kernel(torch.on(x), packed, torch.on(np.ones(rows, np.float32), 1))
+    with pytest.raises(LaunchError, match="x_scale has strides"):
+        kernel(torch.on(x), packed, torch.on(np.ones(2 * rows, np.float32))[::2])
+
+
+def test_row_scales_that_nobody_asked_for_are_refused(fakes, driver, weights, torch, x):
+    kernel = fakes.kernel(driver)
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    with pytest.raises(LaunchError, match="an x_scale was given, the operator has none"):
+        kernel(torch.on(x), packed, torch.on(np.ones(len(x), np.float32)))
+
+
 def _with_parameters(fakes, kernel, parameters, driver):
     from ladder.runtime.arguments import Variant
 

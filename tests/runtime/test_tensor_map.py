@@ -12,7 +12,7 @@ import pytest
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import MAP_ALIGN, MAP_BYTES, ArgumentLayout, TensorMap
-from ladder.runtime.arguments import Variant, check_call
+from ladder.runtime.arguments import Operands, Variant, check_call
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.tensor_map import encode_tensor_map
 
@@ -80,6 +80,13 @@ def test_the_driver_is_asked_for_boxes_of_swizzled_rows_innermost_first():
     assert call["widths"] == [16, 8, 8]  # 64-bit extents and strides, 32-bit boxes
 
 
+def test_rows_of_128_bytes_tell_the_size_of_an_element():
+    encoder = Encoder()
+    encode_tensor_map(encoder, 0x7000, (7, 1024), 1024, (32, 128))
+    assert encoder.calls[0]["dtype"] == 0  # UINT8
+    assert encoder.calls[0]["box"] == [128, 32]
+
+
 def test_what_the_driver_refuses_says_what_it_was_asked_for():
     with pytest.raises(LaunchError, match="refuses a tensor map with error 1") as caught:
         encode_tensor_map(Encoder(1), 0x7008, (7, 1024), 2050, (32, 64))
@@ -140,7 +147,7 @@ def kernel(fakes, driver):
 def checked(kernel, weights, x, out=None):
     made, variant = kernel
     packed = made.pack(weights)
-    return check_call((variant,), packed.key, (x, packed, None, out))
+    return check_call((variant,), packed.key, Operands(x, packed, None, out))
 
 
 def rows(fakes, m, stride, offset=0):

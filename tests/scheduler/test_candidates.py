@@ -214,6 +214,10 @@ def test_both_places_of_zeros_are_tried_where_there_is_a_choice():
 
 
 def test_access_follows_alignment():
-    assert default_access(1024, contiguous=True) == "vector"
-    assert default_access(1023, contiguous=True) == "scalar"
-    assert default_access(1024, contiguous=False) == "scalar"
+    def access(k: int, activation: str = "float16", *, contiguous: bool = True) -> str:
+        op = matmul(1, 64, k, activation=activation, weight="int4")
+        return default_access(op, contiguous=contiguous)
+
+    assert access(1024) == access(8) == access(16, "int8") == "vector"
+    assert access(1023) == access(8, "int8") == "scalar"
+    assert access(1024, contiguous=False) == "scalar"

@@ -80,3 +80,14 @@ def test_words():
         "3 flushes",
         "0 waves",
     ]
+
+
+@pytest.mark.parametrize("atom", [32, 64, 128, 256])
+@pytest.mark.parametrize("group", [1, 16, 33, 64, 96, 100, 128, 129, 192, 256, 500])
+def test_blocks_of_8_bit_activations_are_never_halved(group, atom):
+    cut = KGeometry.of(4096, group, atom, step_k=32)
+    assert cut.block_k == max(128, atom)
+    assert cut.padded_group >= group
+    assert cut.padded_group % 32 == 0
+    assert cut.block_k % cut.padded_group == 0 or cut.padded_group % cut.block_k == 0
+    assert cut.padded_k % cut.block_k == 0

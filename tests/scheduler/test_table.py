@@ -28,6 +28,14 @@ PLANS = {
         "activation": "bfloat16",
         "bias": True,
     },
+    "int4_channel_int8_m4096": {
+        "m": 4096,
+        "n": 8192,
+        "k": 8192,
+        "weight": INT4.grouped("channel"),
+        "activation": "int8",
+        "activation_scale": True,
+    },
     "mxfp4_m64": {"m": 64, "n": 4096, "k": 1664, "weight": "mxfp4", "out": "bfloat16"},
 }
 

@@ -84,14 +84,10 @@ def test_legal_plans_break_no_rule(decisions):
             {"tiling": Tiling(2, 4, 1, 1, 4), "depth": 3},
             "2 K slices take turns at 3 slots and 8 blocks",
         ),
-        (
-            {"scale": "accumulator", "zero": "register"},
-            "the specialised family keeps one sum of all K, scales of int4 g128 scale=float16 zero=integer change along it",
-        ),
         # the scale of a whole channel, but sums of activations that are flushed with every block
         (
             {"scale": "accumulator", "weight": INT4.grouped("channel", zero="float")},
-            "the specialised family keeps one sum of all K",
+            "the specialised family keeps no activation sums",
         ),
         ({"weight": INT4, "zero": "register"}, "int4 has no scales"),
         ({"split": 3}, "4 token tiles cannot be finished by 3 CTAs alike"),
@@ -174,4 +170,20 @@ def test_scales_in_registers_bring_all_classes_of_steps_to_one_factor():
     assert check(plan) == ()
     one = replace(plan, scale="accumulator", zero="register")
     assert one.program.classes == 1  # the packing's other program
-    assert any("keeps one sum of all K" in text for text in check(one))
+    assert check(one) == ()
+
+
+def test_sums_of_groups_may_be_scaled_apart_from_the_totals() -> None:
+    """Where scales change along K and are not applied in registers, each token counts twice among the registers."""
+    plan = a_plan(scale="accumulator", zero="register")
+    assert check(plan) == ()
+    assert (plan.flushes_per_block, plan.in_place) == (1, False)
+    assert plan.registers > replace(plan, scale="register", zero="sums").registers
+    wide = replace(plan, tiling=Tiling(1, 4, 1, 1, 32))
+    assert any("registers a thread" in text for text in check(wide))
+
+
+def test_scales_in_registers_need_lanes_that_hold_them() -> None:
+    plan = a_plan(activation="int8", weight=INT4.grouped(128, scale="float16"))
+    assert any("lanes of int8 hold codes, not scaled weights" in text for text in check(plan))
+    assert "unit" not in plan.packing.shapes()

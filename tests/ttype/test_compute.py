@@ -19,6 +19,8 @@ def test_they_know_their_dtype_width_and_range() -> None:
         "bfloat16": (16, -bfloat16.max, float(ml_dtypes.finfo("bfloat16").max), True, "bfloat16"),
         "float32": (32, -float32.max, float(np.finfo(np.float32).max), True, "float32"),
         "int8": (8, -128.0, 127.0, False, "int8"),
+        "fp8_e4m3fn": (8, -448.0, 448.0, True, "float8_e4m3fn"),
+        "fp8_e5m2": (8, -57344.0, 57344.0, True, "float8_e5m2"),
     }
     assert str(float16) == "float16"
 

@@ -4,7 +4,7 @@ Both are 16-byte chunks of rows of k, permuted inside 128 bytes so that eight ro
 different bank groups; they differ in what stands next to what.
 
 ``mma``    rows of a whole block; the row's low bits are XORed into the chunk index (read by ldmatrix)
-``wgmma``  tiles of 64 k: rows of 128 bytes in the 128-byte swizzle of PTX ISA ("Shared Memory Matrix Layout"), one tile
+``wgmma``  tiles of 128 bytes of k: rows in the 128-byte swizzle of PTX ISA ("Shared Memory Matrix Layout"), one tile
            after the other (read through a matrix descriptor)
 """
 
@@ -15,9 +15,7 @@ from typing import Any
 
 from ladder.scheduler.plan import Plan
 
-#: 16-bit activations in one 16-byte chunk
-CHUNK_HALVES = 8
-#: 16-byte chunks in one row of a wgmma tile (64 k)
+#: 16-byte chunks in one row of a wgmma tile
 TILE_CHUNKS = 8
 
 
@@ -34,7 +32,7 @@ def swizzled_chunk(row: Any, chunk: Any, chunks_per_row: int) -> Any:
 
 
 def _block_place(plan: Plan, row: Any, chunk: Any) -> Any:
-    return swizzled_chunk(row, chunk, plan.packing.geometry.block_k // CHUNK_HALVES)
+    return swizzled_chunk(row, chunk, plan.packing.geometry.block_k // plan.piece)
 
 
 def _tile_place(plan: Plan, row: Any, chunk: Any) -> Any:

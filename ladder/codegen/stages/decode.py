@@ -21,7 +21,6 @@ from ladder.decode.program import (
     held_constant,
 )
 from ladder.scheduler.geometry import vector_widths
-from ladder.scheduler.registers import held_constants
 
 
 class AtomDecoder:
@@ -154,7 +153,7 @@ class DecodeEmitter:
         Each is a sum with 0, of which the compiler does not know that it is 0: it would write a constant that it knows into
         instructions, and take two for each operation that has two (measured: int3, 68 LOP3 in place of 36 for 16 registers).
         """
-        constants = held_constants(self.kernel.plan)
+        constants = self.kernel.plan.register_estimate.held
         if not constants:
             return {}
         sign = e.cast("uint32", self.kernel.thread) + e.cast("uint32", self.kernel.arg["m"])

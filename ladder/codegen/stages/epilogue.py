@@ -3,39 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.widen import widen
 from ladder.errors import LoweringError
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale
-
-#: emits one epilogue stage: (kernel, stage, value, channel index) -> value
-EpilogueEmitter = Callable[[Kernel, EpilogueStage, Any, Any], Any]
+from ladder.scheduler.assemble import SCALE_BYTES
+from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
 
 
-def _global_scale(kernel: Kernel, _stage: EpilogueStage, value: Any, _channel: Any) -> Any:
+class Token:
+    """A row of outputs.
+
+    Attributes:
+        index: the row of x and y.
+        place: the same among the rows of the CTA.
+    """
+
+    def __init__(self, kernel: Kernel, place: Any) -> None:
+        self.kernel, self.place = kernel, place
+        self.index = kernel.first_token + place
+        self._scale: Any = None
+
+    @property
+    def scale(self) -> Any:
+        """The row's scale, read once for all channels of it that a thread has."""
+        if self._scale is None:
+            kernel, base = self.kernel, self.kernel.row_scales
+            if base is None:
+                read = kernel.arg["x_scale"][self.index]
+            else:
+                read = kernel.shared["float32"][base // SCALE_BYTES + self.place]
+            self._scale = e.hold(read, "x_scale", "float32")
+        return self._scale
+
+
+def share_row_scales(kernel: Kernel, base: int) -> None:
+    """Bring the scales of the CTA's rows to byte ``base`` of the arena; a barrier of the warps that multiply comes after.
+
+    Read one by one in the place where they are needed, the compiler spills accumulators for their addresses.
+    """
+    if not kernel.plan.op.activation_scale:
+        return
+    kernel.row_scales = base
+    tokens, threads = kernel.plan.tiling.tokens, kernel.plan.tiling.threads
+    with e.loop(-(-tokens // threads), "scale_turn") as turn:
+        place = turn * threads + kernel.thread
+        with e.when(True if tokens % threads == 0 else place < tokens):
+            # Rows that do not exist are not stored; what the epilogue reads for them has to.
+            row = e.least(kernel.first_token + place, kernel.arg["m"] - 1)
+            at = base // SCALE_BYTES + place
+            e.store(kernel.shared["float32"], at, kernel.arg["x_scale"][row])
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which output a value is: its channel, and its row."""
+
+    channel: Any
+    token: Token
+
+
+#: emits one epilogue stage: (kernel, stage, value, place) -> value
+EpilogueEmitter = Callable[[Kernel, EpilogueStage, Any, Place], Any]
+
+
+def _global_scale(kernel: Kernel, _stage: EpilogueStage, value: Any, _place: Place) -> Any:
     return value * kernel.arg["global_scale"][0]
 
 
-def _bias(kernel: Kernel, _stage: EpilogueStage, value: Any, channel: Any) -> Any:
-    return value + widen(kernel.plan.op.out.name, kernel.arg["bias"][channel])
+def _token_scale(_kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:
+    return value * place.token.scale
+
+
+def _bias(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:
+    return value + widen(kernel.plan.op.out.name, kernel.arg["bias"][place.channel])
 
 
 EPILOGUE_EMITTERS: dict[type[EpilogueStage], EpilogueEmitter] = {
     GlobalScale: _global_scale,
+    TokenScale: _token_scale,
     AddBias: _bias,
 }
 
 
-def apply_epilogue(kernel: Kernel, value: Any, channel: Any) -> Any:
-    """All steps of the plan on an output of a channel.
+def apply_epilogue(kernel: Kernel, value: Any, place: Place) -> Any:
+    """All steps of the plan on an output.
 
     Raises:
         LoweringError: a stage has no emitter.
     """
     for step in kernel.plan.epilogue:
-        value = _emitter(step)(kernel, step, value, channel)
+        value = _emitter(step)(kernel, step, value, place)
     return value
 
 

@@ -8,17 +8,18 @@ shared memory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.epilogue import apply_epilogue
+from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue, share_row_scales
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.store_fragments import FragmentStore
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.widen import narrow
-from ladder.scheduler.assemble import STAGED_TOKENS
+from ladder.scheduler.assemble import OUT_BYTES, STAGED_TOKENS
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.tiling import TILE_TOKENS
 
@@ -44,8 +45,8 @@ def cluster_barrier(kernel: Kernel) -> None:
     e.ptx("barrier.cluster.wait.acquire.aligned")
 
 
-def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> None:
-    """Make totals of accumulators in place: by the unit of a weight scaled in registers, else by the single scale."""
+def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Metadata) -> Any:
+    """Totals of accumulators, read as ``totals[i]`` in float32: by the unit of scaled weights, else by the single scale."""
     with e.stage("group scale"):
         if kernel.plan.scale == "register":
             unit = e.hold(kernel.arg["unit"][1], "unit_back", "float32")
@@ -57,8 +58,23 @@ def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Me
                 scale = metadata.single("scales", 0, half)
                 alpha = e.f32(float(affine.alpha))
                 factors.append(e.hold(alpha if scale is None else scale * alpha, "f", "float32"))
+        if multiply.kind != "float32":
+            return _Converted(multiply, factors)
         for index in range(multiply.stage.token_tiles * 4):
             e.store(multiply.acc, index, multiply.acc[index] * factors[index // 2 % 2])
+        return multiply.acc
+
+
+@dataclass(frozen=True)
+class _Converted:
+    """Totals of integer accumulators, converted where they are read: all at once they would need registers beside them."""
+
+    multiply: WarpgroupEmitter
+    factors: list[Any]
+
+    def __getitem__(self, index: int) -> Any:
+        value = e.as_f32(self.multiply.kind, self.multiply.acc[index])
+        return value * self.factors[index // 2 % 2]
 
 
 def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
@@ -76,13 +92,23 @@ def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
             first = (row_tile * tiling.token_tiles + tile) * 4
             target = base // 4 + (place * 32 + kernel.lane) * 4
             if plan.split == 1:
-                e.store_vector(kernel.shared["float32"], target, totals, first, 4)
+                e.store_vector(kernel.shared["float32"], target, *_four(totals, first), 4)
                 continue
             there = e.hold(e.u32(0), "there", "uint32")
             here = kernel.shared_address(target * 4)
             e.ptx("mapa.shared::cluster.u32", there, here, e.u32(owner))
             parts = [totals[first + i] for i in range(4)]
             e.ptx("st.shared::cluster.v4.f32", there, *parts)
+
+
+def _four(totals: Any, first: int) -> tuple[Any, int]:
+    """Registers that hold four totals, and the first of them."""
+    if not isinstance(totals, _Converted):
+        return totals, first
+    held = e.registers("totals", 4, "float32")
+    for index in range(4):
+        e.store(held, index, totals[first + index])
+    return held, 0
 
 
 def finish_outputs(kernel: Kernel, base: int) -> None:
@@ -102,9 +128,10 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
             for k_slice in range(1, slices):
                 value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
             value = e.bind(value, "value")
-            m = kernel.first_token + (token if plan.split == 1 else kernel.rank * rows + token)
+            token_ = Token(kernel, token if plan.split == 1 else kernel.rank * rows + token)
+            m = token_.index
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
-                value = apply_epilogue(kernel, value, channel)
+                value = apply_epilogue(kernel, value, Place(channel, token_))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 
@@ -159,6 +186,9 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
     slices = plan.split * tiling.warps_k if plan.sums_in_shared else 0
     staging = base + slices * tiling.tile_rows * token_tiles * FRAGMENT_BYTES
     store = FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+    if plan.op.activation_scale:
+        share_row_scales(kernel, staging + token_tiles * TILE_TOKENS * tiling.channels * OUT_BYTES)
+        sync_readers(kernel)
     if token_tiles % tiling.warps_k == 0:
         each = token_tiles // tiling.warps_k
         store.stage(partial(_owned, kernel, totals, base), kernel.slice * each, each)
@@ -173,6 +203,11 @@ def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
     """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
     most, token_tiles = STAGED_TOKENS // TILE_TOKENS, kernel.plan.tiling.token_tiles
     with e.stage("store"):
+        if kernel.plan.op.activation_scale:
+            share_row_scales(
+                kernel, staging + STAGED_TOKENS * kernel.plan.tiling.channels * OUT_BYTES
+            )
+            sync_readers(kernel)
         for first in range(0, token_tiles, most):
             tiles = min(most, token_tiles - first)
             store = FragmentStore(kernel, staging, tiles, first * TILE_TOKENS)
@@ -210,8 +245,9 @@ def sync_readers(kernel: Kernel) -> None:
 
 
 def leave(kernel: Kernel) -> None:
-    """What warps that only load take part in at the end: the barriers of the cluster."""
-    if kernel.plan.cluster > 1:
-        e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
-    for _ in range(2 if kernel.plan.split > 1 else 1):
+    """What warps that only load take part in at the end: the barriers of a cluster that shares K."""
+    if kernel.plan.split == 1:
+        return
+    e.sync_warp()  # one lane copied, and all lanes have to arrive together (.aligned)
+    for _ in range(2):
         cluster_barrier(kernel)

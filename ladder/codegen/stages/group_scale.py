@@ -127,7 +127,7 @@ class GroupScaleEmitter:
         first = (term.row_tile * self.multiply.stage.token_tiles + tile) * 4 + 2 * term.half
         at = term.first(tile) + 2 * term.half
         for j in range(2):
-            product = term.source[at + j] * term.factor
+            product = e.as_f32(self.multiply.kind, term.source[at + j]) * term.factor
             e.store(self.total, first + j, product + self.total[first + j])
 
 

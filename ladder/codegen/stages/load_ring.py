@@ -1,7 +1,7 @@
 """Transform-Load, global -> shared: fill a slot of a ring with one block of K.
 
     weight  [tile_rows][block bytes]                      contiguous runs of the packed weight
-    x       [rows][block_k] 16-bit, permuted              slice, pad with zeros (edges of m and k), map
+    x       [rows][block_k], permuted                     slice, pad with zeros (edges of m and k), map
     scales  [tile_rows / w][groups_per_block][w][16]      contiguous runs, w tiles of a band together
     zeros   [tile_rows / w][groups_per_block][w][16]
 
@@ -25,7 +25,6 @@ from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 from ladder.scheduler.tiling import Tiling
 
 _COPY = "cp.async.cg.shared.global.L2::128B"
-_HALVES = CHUNK_BYTES // 2
 
 #: elements that a thread of scalar access keeps on their way, each in a register with an address of two. Left to itself the
 #: compiler takes up to all of a block (128 registers' worth); 8 fit into what decoding and products leave free before them.
@@ -134,7 +133,7 @@ class RingEmitter:
     def _activation_copies(self) -> list[Copy]:
         kernel, plan = self.kernel, self.kernel.plan
         block_k, m = plan.packing.geometry.block_k, kernel.arg["m"]
-        per_row, threads = block_k // _HALVES, kernel.ring_threads
+        per_row, threads = block_k // plan.piece, kernel.ring_threads
         stride = kernel.arg["x_stride_m"]
         regular = threads % per_row == 0
         copies: list[Copy] = []
@@ -143,7 +142,7 @@ class RingEmitter:
             if regular and turn:
                 source = copies[0].source + stride * e.i64(turn * (threads // per_row))
             else:
-                place = e.i64(kernel.first_token + row) * stride + e.i64(part * _HALVES)
+                place = e.i64(kernel.first_token + row) * stride + e.i64(part * plan.piece)
                 source = e.bind(place, f"x_source_{turn}")
             place = activation_place(plan, row, part) * CHUNK_BYTES
             target = e.bind(self.offsets["x"] + place, f"x_target_{turn}")
@@ -206,7 +205,7 @@ class RingEmitter:
         """Copies of activations; beyond m and k nothing is read (source size 0) and zeros are written."""
         plan = self.kernel.plan
         block_k = plan.packing.geometry.block_k
-        per_row = block_k // _HALVES
+        per_row = block_k // plan.piece
         first = e.i64(block * block_k)
         started: list[Callable[[], None]] = []
         for copy, (chunk, _) in zip(
@@ -214,7 +213,7 @@ class RingEmitter:
         ):
             inside = copy.inside
             if plan.op.k % block_k:
-                inside = e.both(inside, block * block_k + chunk % per_row * _HALVES < plan.op.k)
+                inside = e.both(inside, block * block_k + chunk % per_row * plan.piece < plan.op.k)
             size = e.select(inside, e.u32(CHUNK_BYTES), e.u32(0))
             started.append(partial(self._start, "x", copy, first, slot, size))
         return started
@@ -228,24 +227,25 @@ class RingEmitter:
         kernel, plan = self.kernel, self.kernel.plan
         cut = plan.packing.geometry
         count, threads = plan.rows_loaded * cut.block_k, kernel.ring_threads
+        word, piece = f"uint{8 * plan.value_bytes}", plan.piece
         with e.loop(-(-count // threads), "element", together=ELEMENTS_TOGETHER) as i:
             index = i * threads + kernel.ring_thread
             with e.when(True if count % threads == 0 else index < count):
                 row, column = index // cut.block_k, index % cut.block_k
                 k, inside = self._logical_k(block * cut.block_k + column)
                 token = kernel.first_token + row
-                target = start // 2 + (
-                    activation_place(plan, row, column // _HALVES) * _HALVES + column % _HALVES
+                target = start // plan.value_bytes + (
+                    activation_place(plan, row, column // piece) * piece + column % piece
                 )
                 inside = e.both(inside, token < kernel.arg["m"])
                 offset = (
                     e.i64(token) * kernel.arg["x_stride_m"] + e.i64(k) * kernel.arg["x_stride_k"]
                 )
-                element = e.registers("element_bits", 1, "uint16")
-                e.store(element, 0, e.u16(0))
+                element = e.registers("element_bits", 1, word)
+                e.store(element, 0, e.cast(word, e.u32(0)))
                 with e.when(inside):
                     e.store(element, 0, kernel.arg["x"][offset])
-                e.store(kernel.shared["uint16"], target, element[0])
+                e.store(kernel.shared[word], target, element[0])
 
     def _logical_k(self, position: Any) -> tuple[Any, Any]:
         """Padded position along K -> (logical index, whether it exists)."""

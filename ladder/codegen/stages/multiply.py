@@ -1,6 +1,6 @@
-"""Compute: mma.m16n8k16 of decoded weights (A, 16 channels x 16 k) with activations (B, 16 k x 8 tokens).
+"""Compute: mma.m16n8k16 of decoded weights (A, 16 channels x 16 k) with activations (B, 16 k x 8 tokens), or k32 of bytes.
 
-The accumulator fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16") holds rows g and g+8 (output channels) and
+The accumulator fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", the same for m16n8k32) holds rows g and g+8 (output channels) and
 columns 2t, 2t+1 (tokens): ``acc[tile][token tile][class][2*half + j]``.
 """
 
@@ -14,17 +14,19 @@ from ladder.codegen.stages.activations import swizzled_chunk
 from ladder.scheduler.stage import Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
 
-_MMA = {
-    "float16": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-    "bfloat16": "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-}
 _LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 #: register sets of B fragments: one is filled while products still read another
 BANKS = 3
 #: products that stand between two that add to the same accumulators (an mma takes some 33 cycles, its pipe 8)
 INDEPENDENT_PRODUCTS = 4
-#: two ones of the compute type: the A fragment whose product is the sum of the activations
-_ONES = {"float16": 0x3C003C00, "bfloat16": 0x3F803F80}
+#: ones of the compute type: the A fragment whose product is the sum of the activations
+_ONES = {
+    "float16": 0x3C003C00,
+    "bfloat16": 0x3F803F80,
+    "int8": 0x01010101,
+    "fp8_e4m3fn": 0x38383838,
+    "fp8_e5m2": 0x3C3C3C3C,
+}
 
 
 class MultiplyEmitter:
@@ -34,13 +36,13 @@ class MultiplyEmitter:
 
     def __init__(self, kernel: Kernel, stage: Multiply) -> None:
         self.kernel, self.stage = kernel, stage
-        compute = kernel.plan.op.activation.name
-        self.mma, self.ones = _MMA[compute], _ONES[compute]
+        plan = kernel.plan
+        self.mma = plan.device.instruction(stage.instruction).emits
+        self.ones, self.kind = _ONES[plan.op.activation.name], plan.accumulator
         tiles = stage.row_tiles * stage.token_tiles
-        self.acc = e.registers("acc", tiles * stage.classes * 4, "float32")
-        self.sum = e.registers(
-            "activation_sum", max(1, stage.sums * stage.token_tiles * 4), "float32"
-        )
+        kept = e.ACCUMULATOR[self.kind]
+        self.acc = e.registers("acc", tiles * stage.classes * 4, kept)
+        self.sum = e.registers("activation_sum", max(1, stage.sums * stage.token_tiles * 4), kept)
         self.group = max(map(len, self.tile_groups()))
         self.b = e.registers("b", BANKS * 4 * self.group, "uint32")
         for tile in range(stage.token_tiles):
@@ -65,7 +67,7 @@ class MultiplyEmitter:
 
     def _zero(self, registers: Any, first: int) -> None:
         for i in range(4):
-            e.store(registers, first + i, e.f32(0.0))
+            e.store(registers, first + i, e.zero(self.kind))
 
     def tile_groups(self) -> list[tuple[int, ...]]:
         """Token tiles that are multiplied together.
@@ -87,7 +89,7 @@ class MultiplyEmitter:
     def read(self, start: Any, step: int, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
         """B fragments of steps ``step`` and ``step + 1`` of a block, per token tile: b0, b1 of either step.
 
-        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by k = 0..7, 8..15 of either step.
+        One ldmatrix.x4 reads four 8x8 matrices: 8 tokens by the first and the second 16 bytes of either step.
 
         Args:
             start: first byte of the block's activations in the arena.
@@ -96,7 +98,7 @@ class MultiplyEmitter:
             bank: register set that is filled.
         """
         kernel, plan = self.kernel, self.kernel.plan
-        per_row = plan.packing.geometry.block_k // 8
+        per_row = plan.packing.geometry.block_k // plan.piece
         chunk = step * 2 + kernel.lane // 8
         first_row = kernel.warp_m * (self.stage.token_tiles * TILE_TOKENS) + kernel.lane % 8
         clamped = plan.rows_loaded < plan.tiling.tokens

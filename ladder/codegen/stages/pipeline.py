@@ -4,7 +4,7 @@
     warpgroups       for each block:  wait full[slot]; ...; arrive at empty[slot]
 
 The copies of a slot: the packed words of each band of 64 channels, its scales and zeros (one run of bytes each, PTX ISA,
-"cp.async.bulk"), and a box of activations for every 64 k ("cp.async.bulk.tensor", rows of 128 bytes in the 128-byte swizzle
+"cp.async.bulk"), and boxes of activations ("cp.async.bulk.tensor", rows of 128 bytes of k in the 128-byte swizzle
 that wgmma reads; what lies outside of x is filled with zeros). A slot holds the same as one that ``cp.async`` fills.
 """
 
@@ -15,9 +15,10 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.kernel import box_rows
-from ladder.codegen.stages.activations import CHUNK_HALVES, TILE_CHUNKS
+from ladder.codegen.stages.activations import TILE_CHUNKS
 from ladder.codegen.tvm_api import T
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
+from ladder.scheduler.plan import Plan
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 from ladder.scheduler.tiling import TILE_TOKENS
 
@@ -26,8 +27,13 @@ _TENSOR = "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx:
 
 INT32_MAX = 2**31 - 1
 
-#: k of one box of activations: 128 bytes
-BOX_K = TILE_CHUNKS * CHUNK_HALVES
+#: bytes of a row of one box of activations
+BOX_BYTES = TILE_CHUNKS * CHUNK_BYTES
+
+
+def box_k(plan: Plan) -> int:
+    """Columns of one box of activations."""
+    return BOX_BYTES // plan.value_bytes
 
 
 class Cursor:
@@ -85,7 +91,8 @@ class PipelineEmitter:
         self.first_block: Any
         self.turns: Any
         self.first_block, self.turns = self.whole if self.plan.persistent else self.part
-        self.boxes = self.plan.packing.geometry.block_k // BOX_K
+        self.box_k = box_k(self.plan)
+        self.boxes = self.plan.packing.geometry.block_k // self.box_k
         self.rows = self._box_rows()
 
     def of_cluster(self) -> None:
@@ -271,7 +278,7 @@ class PipelineEmitter:
         kernel, ring, packing = self.kernel, self.ring, self.plan.packing
         barrier = kernel.shared_address(self._barrier(slot, empty=False))
         constants = ring.weight_bytes + ring.scale_bytes + ring.zero_bytes
-        expected = self.rows * (self.boxes * BOX_K * 2) + constants
+        expected = self.rows * (self.boxes * BOX_BYTES) + constants
         e.ptx("mbarrier.arrive.expect_tx.shared.b64", barrier, e.cast("uint32", expected))
         block = self.first_block + turn
         cut = packing.geometry
@@ -313,16 +320,16 @@ class PipelineEmitter:
         """Start the copies of a block's activations."""
         kernel, cut = self.kernel, self.plan.packing.geometry
         barrier = kernel.shared_address(self._barrier(slot, empty=False))
-        box_bytes = self.plan.rows_loaded * BOX_K * 2
+        box_bytes = self.plan.rows_loaded * BOX_BYTES
         # Where CTAs share their tokens, each brings a part of them to all.
         part = self.plan.rows_loaded // self.cast
         text, mask = _TENSOR, []
         if self.cast > 1:
             text, mask = f"{_TENSOR}.multicast::cluster", [e.u16((1 << self.cast) - 1)]
         token = kernel.first_token + kernel.peer * part
-        first = kernel.peer * (part * BOX_K * 2)
+        first = kernel.peer * (part * BOX_BYTES)
         for box in range(self.boxes):
-            k = (self.first_block + turn) * cut.block_k + box * BOX_K
+            k = (self.first_block + turn) * cut.block_k + box * self.box_k
             target = kernel.shared_address(
                 self.base + place + (self.offsets["x"] + box * box_bytes) + first
             )

@@ -1,7 +1,7 @@
 """Convert placed in shared memory: decoded weights are written there and read back as A fragments by ldmatrix.
 
 Every warp of a ring decodes its share of the block's row tiles; after a ring barrier each warp reads the tiles that it
-multiplies. The scratch tile is ``[channels][block_k]`` of 16-bit lane values, swizzled like the activations.
+multiplies. The scratch tile is ``[channels][block_k]`` of lane values, swizzled like the activations.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
-from ladder.codegen.stages.activations import CHUNK_HALVES, TILE_CHUNKS, swizzled_chunk
+from ladder.codegen.stages.activations import TILE_CHUNKS, swizzled_chunk
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.stage import CHUNK_BYTES
 
 _LDMATRIX = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 
@@ -23,8 +24,9 @@ class SharedWeights:
     def __init__(self, kernel: Kernel, decode: DecodeEmitter, base: int) -> None:
         self.kernel, self.decode = kernel, decode
         tiling = kernel.plan.tiling
-        self.block_k = kernel.plan.packing.geometry.block_k
-        self.base = base + kernel.slice * (tiling.channels * self.block_k * 2)
+        plan = kernel.plan
+        self.row_chunks = plan.packing.geometry.block_k // plan.piece
+        self.base = base + kernel.slice * (tiling.channels * self.row_chunks * CHUNK_BYTES)
         self.a = e.registers("a", 16 * tiling.row_tiles, "uint32")
 
     def write(self, row_tile: int, atom: int, start: Any) -> None:
@@ -37,7 +39,7 @@ class SharedWeights:
             for step in range(decoder.program.steps):
                 for index, value in enumerate(decoder.fragment(step)):
                     chunk = (atom * decoder.program.steps + step) * 2 + (index >> 1)
-                    place = self._place(row, chunk) + index % 2 * self.block_k
+                    place = self._place(row, chunk) + index % 2 * (8 * self.row_chunks)
                     at = self.base // 4 + place * 4 + kernel.lane % 4
                     e.store(kernel.shared["uint32"], at, value)
 
@@ -48,7 +50,7 @@ class SharedWeights:
         would keep the address of every chunk in a register throughout the main loop.
         """
         within = chunk % TILE_CHUNKS
-        place = swizzled_chunk(row, within + behind, self.block_k // CHUNK_HALVES)
+        place = swizzled_chunk(row, within + behind, self.row_chunks)
         return place + (chunk - within)
 
     def fragment(self, row_tile: int, step: int) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import swizzled_chunk
-from ladder.codegen.stages.epilogue import apply_epilogue
+from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue
 from ladder.codegen.widen import narrow_pair
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import CHUNK_BYTES
@@ -48,8 +48,9 @@ class FragmentStore:
             size = min(2, count - offset)
             words: list[Any] = []
             for tile in range(offset, offset + size):
+                tokens = [self._token(first + tile, column) for column in range(2)]
                 values = [
-                    self._finished(value, register // 2)
+                    self._finished(value, register // 2, tokens[register % 2])
                     for register, value in enumerate(totals(first + tile))
                 ]
                 out = self.kernel.plan.op.out.name
@@ -61,14 +62,19 @@ class FragmentStore:
             stored = [held[index] for index in range(len(words))]
             e.ptx(_STMATRIX.format(f"x{len(words)}"), address, *stored)
 
-    def _finished(self, value: Any, half: int) -> Any:
+    def _token(self, tile: Any, column: int) -> Token:
+        """Row of an output: of the tile's column 2t + ``column``."""
+        place = tile * TILE_TOKENS + self.kernel.lane % 4 * 2 + column
+        return Token(self.kernel, self.first_row + place)
+
+    def _finished(self, value: Any, half: int, token: Token) -> Any:
         plan, kernel = self.kernel.plan, self.kernel
         row = kernel.warp_n * TILE_ROWS + kernel.lane // 4 + 8 * half
         channel = kernel.block_n * plan.tiling.channels + row
-        if plan.op.n % plan.tiling.channels:
+        if plan.channel_tiles * plan.tiling.channels != plan.op.n:
             # Channels that do not exist are not stored; what the epilogue reads for them has to exist.
             channel = e.least(channel, plan.op.n - 1)
-        return e.hold(apply_epilogue(kernel, value, channel), "finished", "float32")
+        return e.hold(apply_epilogue(kernel, value, Place(channel, token)), "finished", "float32")
 
     def _address(self, first: Any, tiles: int) -> Any:
         """Where the lane's row goes: lanes 8i .. 8i+7 name the rows (tokens) of piece i = 2 * tile + half."""

@@ -1,4 +1,4 @@
-"""Compute by warpgroups: wgmma.m64nNk16 with weights in registers (A) and activations in shared memory (B).
+"""Compute by warpgroups: wgmma.m64nNk16, or k32 of bytes, with weights in registers (A) and activations in shared memory (B).
 
 The A fragment of a warp is that of mma.m16n8k16, and the accumulators of N tokens are N/8 accumulator fragments of it
 (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16"), so decoding, flushing and storing are the same as for mma.
@@ -17,13 +17,22 @@ from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import TILE_CHUNKS
 from ladder.scheduler.stage import Multiply
 
-_TYPES = {"float16": "f16", "bfloat16": "bf16"}
-
 #: PTX ISA, "Matrix Descriptor Format": leading offset (unused with a swizzle), 1024 bytes between groups of 8 rows, in units
 #: of 16 bytes, and the 128-byte swizzle
 _DESCRIPTOR = (1 << 16) | (64 << 32) | (1 << 62)
-#: steps of k16 in one tile of 64 k
+#: steps in one tile of 128 bytes of k
 _TILE_STEPS = 4
+#: operands behind the one that says whether to add (PTX ISA, wgmma.mma_async): signs of A and B, where they are floats, and
+#: whether B is transposed, where it has 16 bits
+_IMMEDIATES = {
+    "float16": (1, 1, 0),
+    "bfloat16": (1, 1, 0),
+    "int8": (),
+    "fp8_e4m3fn": (1, 1),
+    "fp8_e5m2": (1, 1),
+}
+#: ties reads of accumulators to what came before
+_HOLD = {"float32": "hold_f32", "int32": "hold_u32"}
 
 
 class WarpgroupEmitter:
@@ -33,10 +42,11 @@ class WarpgroupEmitter:
 
     def __init__(self, kernel: Kernel, stage: Multiply) -> None:
         self.kernel, self.stage = kernel, stage
-        kind = _TYPES[kernel.plan.op.activation.name]
-        tokens = stage.token_tiles * 8
-        self.instruction = f"wgmma.mma_async.sync.aligned.m64n{tokens}k16.f32.{kind}.{kind}"
-        self.acc = e.registers("acc", stage.token_tiles * 4, "float32")
+        plan = kernel.plan
+        self.instruction = plan.device.instruction(stage.instruction).emits
+        self.immediates = _IMMEDIATES[plan.op.activation.name]
+        self.kind = plan.accumulator
+        self.acc = e.registers("acc", stage.token_tiles * 4, e.ACCUMULATOR[self.kind])
         #: activation sums are not kept; the plan checker admits no plan that needs them
         self.sum = self.acc
         # Where a block ends with a flush, the first product of the next overwrites; otherwise all add to zeros.
@@ -47,7 +57,7 @@ class WarpgroupEmitter:
     def reset(self) -> None:
         """Set all accumulators to zero."""
         for i in range(self.stage.token_tiles * 4):
-            e.store(self.acc, i, e.f32(0.0))
+            e.store(self.acc, i, e.zero(self.kind))
 
     def acc_index(self, _row_tile: int, token_tile: int, cls: int) -> int:
         """First of the four accumulator registers of a token tile."""
@@ -91,7 +101,8 @@ class WarpgroupEmitter:
         e.ptx("wgmma.fence.sync.aligned")
         for half, (fragment,), _ in steps:
             descriptor = self._descriptor(low, step + half)
-            e.ptx(self.instruction, *acc, *fragment, descriptor, e.boolean(not self.fresh), 1, 1, 0)
+            adds = e.boolean(not self.fresh)
+            e.ptx(self.instruction, *acc, *fragment, descriptor, adds, *self.immediates)
             self.fresh = False
         e.ptx("wgmma.commit_group.sync.aligned")
 
@@ -108,7 +119,7 @@ class WarpgroupEmitter:
         if pending == 0:
             for i in range(self.stage.token_tiles * 4):
                 # Ties reads of the accumulators to the wait: the compiler sees no other order between them.
-                e.store(self.acc, i, e.call("hold_f32", self.acc[i]))
+                e.store(self.acc, i, e.call(_HOLD[self.kind], self.acc[i]))
 
     def before_barrier(self) -> None:
         """Make what this thread's copies wrote visible to the async proxy."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.graph import MatMul
+from ladder.graph.draw import activations, row_scales
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.ttype import Quantized, quantize
 
@@ -77,23 +78,28 @@ class Inputs:
         x: activations ``[m, k]``.
         bias: ``[n]`` of the output's type, or None.
         exact: float64 ``[m, n]``.
+        x_scale: float32 ``[m]``, or None.
     """
 
     x: NDArray[Any]
     bias: NDArray[Any] | None
     exact: NDArray[np.float64]
+    x_scale: NDArray[Any] | None = None
 
     @classmethod
     def random(cls, op: MatMul, weights: Weights, seed: int = SEED) -> Inputs:
-        """Normal activations and bias."""
+        """Normal activations and bias, and scales of rows."""
         rng = np.random.default_rng([seed, op.m or 0])
-        x = rng.standard_normal((op.m or 0, op.k), np.float32).astype(op.activation.dtype)
+        x = activations(op, rng, op.m or 0)
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
         some = x.astype(np.float64) @ weights.some.dequantize().T
         exact = np.ascontiguousarray(_repeated(some.T, op.n).T)
+        x_scale = row_scales(op, rng, op.m or 0)
+        if x_scale is not None:
+            exact *= x_scale.astype(np.float64)[:, None]
         if bias is not None:
             exact += bias.astype(np.float64)
-        return cls(x, bias, exact)
+        return cls(x, bias, exact, x_scale)
 
 
 def relative_error(y: NDArray[Any], exact: NDArray[np.float64]) -> float:

@@ -29,7 +29,12 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
   int cse_v13 = ((m + 7) >> 3);
   int cse_v16 = min(cse_v13, 2);
   int box_rows = (cse_v16 * 8);
-  uint lane_address = (((uint)cse_v3) * (uint)4);
+  uint cse_v7 = ((uint)((int)threadIdx.x));
+  uint lane_address = (ladder_prmt((cse_v7 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
+  alignas(64) uint zero_ptr[1];
+  zero_ptr[0] = ((cse_v7 + ((uint)m)) >> (uint)31);
+  alignas(64) uint held_ptr[1];
+  held_ptr[0] = zero_ptr[0];
   if (((int)threadIdx.x) == 0) {
     tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)30720), (uint)1);
     tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)30744), (uint)4);
@@ -44,17 +49,17 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
   zeros_ptr_1[1] = (uint)0;
   zeros_ptr_1[2] = (uint)0;
   zeros_ptr_1[3] = (uint)0;
-  int cse_v7 = (((int)threadIdx.x) * 4);
+  int cse_v8 = (((int)threadIdx.x) * 4);
   if (m < 9) {
     for (int box = 0; box < 6; ++box) {
       if (((cse_v13 * 64) <= ((int)threadIdx.x)) && (((int)threadIdx.x) < 128)) {
-        *(uint4*)(((uint*)arena_ptr) + (((((box >> 1) * 2560) + ((box & 1) * 512)) + cse_v7) + 1024)) = *(uint4*)(zeros_ptr_1 + 0);
+        *(uint4*)(((uint*)arena_ptr) + (((((box >> 1) * 2560) + ((box & 1) * 512)) + cse_v8) + 1024)) = *(uint4*)(zeros_ptr_1 + 0);
       }
     }
     tvm_builtin_ptx_fence_proxy_proxy_async_shared__cta();
   }
   tvm_builtin_cuda_cta_sync();
-  int cse_v8 = (((int)tvm_builtin_cluster_ctaid_x()) * 2048);
+  int cse_v9 = (((int)tvm_builtin_cluster_ctaid_x()) * 2048);
   if (128 <= ((int)threadIdx.x)) {
     if (tvm_builtin_elect_one_sync_op() != (uint)0) {
       tvm_builtin_ptx_prefetch_tensormap(((void*)((unsigned long long)(&(x_map)))));
@@ -67,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
           tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(filling_ptr[0] + 3843)])), (filling_ptr[2] ^ 1));
         }
         tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 30720))), ((uint)((cse_v16 * 2048) + 4352)));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[(((cse_v2 * 5120) + cse_v8) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[(((cse_v2 * 5120) + cse_v9) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
         int cse_v19 = (((cse_v2 * 320) + (((int)tvm_builtin_cluster_ctaid_x()) * 128)) + (load * 64));
         tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v19])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
         tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v19])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
@@ -103,10 +108,10 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     slot_before_ptr[0] = 0;
     alignas(64) float unit_ptr_1[1];
     unit_ptr_1[0] = unit_ptr[0];
-    alignas(64) float unit_0_ptr[1];
-    unit_0_ptr[0] = (unit_ptr_1[0] * 0x1p+20f/*1.048576e+06*/);
-    alignas(64) float unit_1_ptr[1];
-    unit_1_ptr[0] = (unit_ptr_1[0] * 0x1p+24f/*1.677722e+07*/);
+    alignas(64) float unit_of_ptr[1];
+    unit_of_ptr[0] = (unit_ptr_1[0] * 0x1p+20f/*1.048576e+06*/);
+    alignas(64) float unit_of_ptr_1[1];
+    unit_of_ptr_1[0] = (unit_ptr_1[0] * 0x1p+24f/*1.677722e+07*/);
     alignas(64) uint scale_factor_ptr[2];
     alignas(64) uint scale_offset_ptr[2];
     alignas(64) uint scaled_ptr[32];
@@ -114,36 +119,37 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       int first_slot = (reading_ptr[1] * 128);
       uint activations = __shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32);
       tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 3840)])), reading_ptr[2]);
-      int cse_v9 = (first_slot >> 2);
-      int cse_v20 = (((cse_v1 * 256) + (cse_v3 * 4)) + cse_v9);
+      int cse_v20 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
       alignas(64) uint w1_ptr[4];
-      int4 v_ = make_int4((cse_v20)+(1*0), (cse_v20)+(1*1), (cse_v20)+(1*2), (cse_v20)+(1*3));
-      *(uint4*)(w1_ptr + 0) = make_uint4(((uint*)arena_ptr)[v_.x],((uint*)arena_ptr)[v_.y],((uint*)arena_ptr)[v_.z],((uint*)arena_ptr)[v_.w]);
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v20)));
       alignas(64) uint d1_ptr[20];
       alignas(64) uint w2_ptr[4];
-      int4 v__1 = make_int4(((cse_v20 + 128))+(1*0), ((cse_v20 + 128))+(1*1), ((cse_v20 + 128))+(1*2), ((cse_v20 + 128))+(1*3));
-      *(uint4*)(w2_ptr + 0) = make_uint4(((uint*)arena_ptr)[v__1.x],((uint*)arena_ptr)[v__1.y],((uint*)arena_ptr)[v__1.z],((uint*)arena_ptr)[v__1.w]);
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v20 + 512))));
       alignas(64) uint d2_ptr[20];
       alignas(64) uint scales_rows_ptr[1];
-      int cse_v15 = (cse_v9 + (((int)threadIdx.x) >> 2));
+      int cse_v15 = ((first_slot >> 2) + (((int)threadIdx.x) >> 2));
       scales_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v15 + 2048)];
       alignas(64) uint zeros_rows_ptr[1];
       zeros_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v15 + 2304)];
       alignas(64) float scale_0_ptr[1];
       scale_0_ptr[0] = ladder_cvt_f32_f16(((ushort)scales_rows_ptr[0]));
+      alignas(64) float zero_0_ptr[1];
+      zero_0_ptr[0] = ladder_cvt_f32_f16(((ushort)zeros_rows_ptr[0]));
       alignas(64) float both_ptr[1];
-      both_ptr[0] = (scale_0_ptr[0] * unit_0_ptr[0]);
+      both_ptr[0] = (scale_0_ptr[0] * unit_of_ptr[0]);
       scale_factor_ptr[0] = ladder_cvt_f16x2_f32(both_ptr[0], both_ptr[0]);
       alignas(64) float both_ptr_1[1];
-      both_ptr_1[0] = ((scale_0_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - ladder_cvt_f32_f16(((ushort)zeros_rows_ptr[0]))));
+      both_ptr_1[0] = ((scale_0_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - zero_0_ptr[0]));
       scale_offset_ptr[0] = ladder_cvt_f16x2_f32(both_ptr_1[0], both_ptr_1[0]);
       alignas(64) float scale_1_ptr[1];
       scale_1_ptr[0] = ladder_cvt_f32_f16(((ushort)(scales_rows_ptr[0] >> (uint)16)));
+      alignas(64) float zero_1_ptr[1];
+      zero_1_ptr[0] = ladder_cvt_f32_f16(((ushort)(zeros_rows_ptr[0] >> (uint)16)));
       alignas(64) float both_ptr_2[1];
-      both_ptr_2[0] = (scale_1_ptr[0] * unit_1_ptr[0]);
+      both_ptr_2[0] = (scale_1_ptr[0] * unit_of_ptr_1[0]);
       scale_factor_ptr[1] = ladder_cvt_f16x2_f32(both_ptr_2[0], both_ptr_2[0]);
       alignas(64) float both_ptr_3[1];
-      both_ptr_3[0] = ((scale_1_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - ladder_cvt_f32_f16(((ushort)(zeros_rows_ptr[0] >> (uint)16)))));
+      both_ptr_3[0] = ((scale_1_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - zero_1_ptr[0]));
       scale_offset_ptr[1] = ladder_cvt_f16x2_f32(both_ptr_3[0], both_ptr_3[0]);
       d1_ptr[1] = (w1_ptr[0] & (uint)15728880);
       d1_ptr[0] = (w1_ptr[0] & (uint)983055);
@@ -261,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     alignas(64) uint there_ptr[1];
     there_ptr[0] = (uint)0;
-    uint cse_v21 = (arena_address + ((uint)(cse_v8 + (((int)threadIdx.x) * 16))));
+    uint cse_v21 = (arena_address + ((uint)(cse_v9 + (((int)threadIdx.x) * 16))));
     tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr[0], cse_v21, (uint)0);
     tvm_builtin_ptx_st_vec_shared__cluster_v4_f32(there_ptr[0], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint there_ptr_1[1];
@@ -272,10 +278,10 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     alignas(64) float sum_ptr[4];
     alignas(64) float part_ptr[4];
-    int4 v__2 = make_int4((cse_v7)+(1*0), (cse_v7)+(1*1), (cse_v7)+(1*2), (cse_v7)+(1*3));
-    *(float4*)(sum_ptr + 0) = make_float4(((float*)arena_ptr)[v__2.x],((float*)arena_ptr)[v__2.y],((float*)arena_ptr)[v__2.z],((float*)arena_ptr)[v__2.w]);
-    int4 v__3 = make_int4(((cse_v7 + 512))+(1*0), ((cse_v7 + 512))+(1*1), ((cse_v7 + 512))+(1*2), ((cse_v7 + 512))+(1*3));
-    *(float4*)(part_ptr + 0) = make_float4(((float*)arena_ptr)[v__3.x],((float*)arena_ptr)[v__3.y],((float*)arena_ptr)[v__3.z],((float*)arena_ptr)[v__3.w]);
+    int4 v_ = make_int4((cse_v8)+(1*0), (cse_v8)+(1*1), (cse_v8)+(1*2), (cse_v8)+(1*3));
+    *(float4*)(sum_ptr + 0) = make_float4(((float*)arena_ptr)[v_.x],((float*)arena_ptr)[v_.y],((float*)arena_ptr)[v_.z],((float*)arena_ptr)[v_.w]);
+    int4 v__1 = make_int4(((cse_v8 + 512))+(1*0), ((cse_v8 + 512))+(1*1), ((cse_v8 + 512))+(1*2), ((cse_v8 + 512))+(1*3));
+    *(float4*)(part_ptr + 0) = make_float4(((float*)arena_ptr)[v__1.x],((float*)arena_ptr)[v__1.y],((float*)arena_ptr)[v__1.z],((float*)arena_ptr)[v__1.w]);
     sum_ptr[0] = (sum_ptr[0] + part_ptr[0]);
     sum_ptr[1] = (sum_ptr[1] + part_ptr[1]);
     sum_ptr[2] = (sum_ptr[2] + part_ptr[2]);

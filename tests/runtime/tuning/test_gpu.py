@@ -68,7 +68,7 @@ class Kernel:
     def pack(self, weights):
         return Packed(self.packing, self.packing.pack(weights))
 
-    def bind(self, x, packed, bias, out):
+    def bind(self, x, packed, _x_scale, bias, out):
         assert isinstance(x, OnStream)
         assert type(x).array_library.view(x).dtype == self.plan.op.activation.name
         assert type(x).array_library.stream(type(x).array_library.view(x)) == 77

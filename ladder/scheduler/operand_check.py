@@ -1,0 +1,87 @@
+"""Which arrays the NumPy meaning of a plan takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ladder.checks import Expected, accept
+from ladder.errors import ShapeError
+from ladder.graph.matmul import MatMul
+
+NUMPY: Expected[NDArray[Any]] = Expected(
+    "a NumPy array",
+    lambda value: isinstance(value, np.ndarray),
+    lambda value: value,
+    "numpy.asarray(values, dtype), or tensor.cpu().numpy()",
+)
+
+
+def check_operands(
+    op: MatMul, x: NDArray[Any], bias: NDArray[Any] | None, x_scale: NDArray[Any] | None
+) -> None:
+    """Refuse operands that an operator does not take as they are.
+
+    Raises:
+        ShapeError: one is missing, not declared, no array of NumPy, or has another shape or dtype.
+    """
+    _check_x(op, x)
+    _check_bias(op, bias)
+    _check_row_scale(op, x, x_scale)
+
+
+def array_of(name: str, given: object, at: object) -> NDArray[Any]:
+    """An operand of a plan's NumPy meaning.
+
+    Raises:
+        ShapeError: it is no array of NumPy.
+    """
+    return accept(given, NUMPY, name, at=at, error=ShapeError)
+
+
+def _check_row_scale(op: MatMul, x: NDArray[Any], x_scale: NDArray[Any] | None) -> None:
+    if (x_scale is not None) != op.activation_scale:
+        raise ShapeError(
+            "an x_scale is given" if x_scale is not None else "the x_scale is missing",
+            at=op,
+            hint="matmul(..., activation_scale=True) declares one",
+        )
+    if x_scale is None:
+        return
+    array_of("x_scale", x_scale, op)
+    if x_scale.shape != x.shape[:-1] or x_scale.dtype != np.float32:
+        raise ShapeError(
+            f"x_scale is {x_scale.dtype.name}{list(x_scale.shape)}, expected float32{list(x.shape[:-1])}",
+            at=op,
+            hint="one number to each row of x, in float32",
+        )
+
+
+def _check_x(op: MatMul, x: NDArray[Any]) -> None:
+    array_of("x", x, op)
+    if x.ndim < 1 or x.shape[-1] != op.k or x.dtype != op.activation.dtype:
+        raise ShapeError(
+            f"x is {x.dtype.name}{list(x.shape)}, the operator reads {op.activation.name}[..., {op.k}]",
+            at=op,
+            hint=f"x.astype({op.activation.name}) rounds on purpose",
+        )
+
+
+def _check_bias(op: MatMul, bias: NDArray[Any] | None) -> None:
+    if (bias is not None) != op.bias:
+        raise ShapeError(
+            "a bias is given" if bias is not None else "the bias is missing",
+            at=op,
+            hint="matmul(..., bias=True) declares one",
+        )
+    if bias is None:
+        return
+    array_of("bias", bias, op)
+    if bias.shape != (op.n,) or bias.dtype != op.out.dtype:
+        raise ShapeError(
+            f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]",
+            at=op,
+            hint=f"one number to each output channel, in {op.out.name}",
+        )
