@@ -139,7 +139,7 @@ def test_bias_is_checked_and_passed(fakes, driver, weights, torch, x):
     kernel = _with_parameters(fakes, kernel, parameters, driver)
     packed = kernel.pack(weights).to(torch.device("cuda", 0))
     bias = torch.on(np.ones(8, np.float32))
-    kernel(torch.on(x), packed, bias)
+    kernel(torch.on(x), packed, bias=bias)
     assert driver.launches[0].values["bias"] == bias.data_ptr()
     with pytest.raises(LaunchError, match="the operator adds a bias, none was given"):
         kernel(torch.on(x), packed)
