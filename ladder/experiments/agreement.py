@@ -6,8 +6,11 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from ladder.checks import accept, number, several
 from ladder.errors import ExperimentError
 from ladder.experiments.row import Row
+
+NUMBERS = several(number(), "a list of finite numbers")
 
 
 def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float:
@@ -21,6 +24,10 @@ def kendall_tau(a: Sequence[float], b: Sequence[float]) -> float:
     Raises:
         ExperimentError: there are fewer than two things, of one length, or all are tied in one of the orders.
     """
+    a, b = (
+        accept(order, NUMBERS, name, at="kendall_tau", error=ExperimentError)
+        for name, order in (("a", a), ("b", b))
+    )
     if len(a) != len(b) or len(a) < 2:
         raise ExperimentError(
             f"orders of {len(a)} and {len(b)} things",

@@ -8,12 +8,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ladder.checks import TEXT, Expected, accept_fields, integer, one_of, several
+from ladder.checks import (
+    TEXT,
+    Expected,
+    accept_fields,
+    integer,
+    one_of,
+    optional,
+    refuse_unknown,
+    several,
+)
 from ladder.errors import ExperimentError
 from ladder.graph.matmul import ACTIVATIONS, MAX_EXTENT
 from ladder.graph.quantize_activations import TARGETS
 from ladder.registry import types
-from ladder.scheduler.decisions import DEVICE
+from ladder.scheduler.decisions import DEVICE, decided
 from ladder.scheduler.search import FIXABLE
 from ladder.ttile import Device
 from ladder.ttype import ComputeType, GroupedType, TType, element_type
@@ -83,17 +92,22 @@ WEIGHT: Expected[TType | GroupedType] = Expected(
 
 
 def _is_group(value: object) -> bool:
-    pair = isinstance(value, (tuple, list)) and len(value) == 2
-    parts = list(value) if pair else [value]  # type: ignore[call-overload]  # a pair, as just seen
-    return value in ("channel", "tensor", None) or all(
-        part is None or integer(1).fits(part) for part in parts
-    )
+    if value is None or isinstance(value, str):
+        return value in ("channel", "tensor", None)
+    return integer(1).fits(value) or several(optional(integer(1)), "a pair", 2).fits(value)
+
+
+def _group(value: Any) -> Group:
+    if value is None or isinstance(value, str):
+        return value
+    pair = several(optional(integer(1)), "a pair", 2)
+    return pair.form(value) if pair.fits(value) else integer(1).form(value)
 
 
 GROUP: Expected[Group] = Expected(
     "a group: an integer, a pair, 'channel', 'tensor' or None",
     _is_group,
-    lambda value: tuple(value) if isinstance(value, list) else value,
+    _group,
 )
 
 
@@ -191,21 +205,21 @@ class Sweep:
 
     def __post_init__(self) -> None:
         accept_fields(self, _FIELDS, at="Sweep", error=ExperimentError)
-        unknown = sorted(
-            {name for decisions in self.fixed for name, _ in decisions if name not in FIXABLE}
-        )
-        if unknown:
-            raise ExperimentError(
-                f"a plan has no decision {', '.join(unknown)}",
-                at="Sweep(fixed=...)",
-                hint=f"there are: {', '.join(FIXABLE)}",
-            )
-        if any(name == "convert" for decisions in self.fixed for name, _ in decisions):
+        decisions = tuple(tuple(self._decided(dict(one)).items()) for one in self.fixed)
+        object.__setattr__(self, "fixed", decisions)
+
+    def _decided(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Decisions by hand in the form in which a plan keeps them; what makes a legal plan, points find out."""
+        at = "Sweep(fixed=...)"
+        if "convert" in given:
             raise ExperimentError(
                 "convert is fixed beside placements",
-                at="Sweep(fixed=...)",
+                at=at,
                 hint="they are one decision: placements=['shared']",
             )
+        refuse_unknown(given, FIXABLE, "a plan has no decision", at=at, error=ExperimentError)
+        wanted = {name: value for name, value in given.items() if value is not None}
+        return decided(wanted, "Sweep.fixed", ExperimentError)
 
     def points(self) -> Iterator[Point]:
         """All combinations, the last axis fastest: device, shape, weight, activation, m, decisions, placement."""

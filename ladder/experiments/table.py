@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from ladder.checks import PATH, accept
+from ladder.checks import PATH, accept, one_of, shown
 from ladder.errors import ExperimentError
 from ladder.experiments.row import COLUMNS, Row
 
@@ -83,7 +83,7 @@ def totals(
     Raises:
         ExperimentError: there is no such column.
     """
-    unknown = [name for name in (*over, value) if name not in COLUMNS]
+    unknown = [shown(name) for name in (*over, value) if not one_of(COLUMNS).fits(name)]
     if unknown:
         raise ExperimentError(
             f"rows have no column {', '.join(unknown)}", at="totals", hint=", ".join(COLUMNS)

@@ -94,7 +94,7 @@ def test_totals_add_up_and_miss_what_a_row_misses(some) -> None:
     register = [row.modelled_us for row in some if row.placement == "register"]
     assert found == {("global",): None, ("register",): pytest.approx(sum(register))}
     assert totals(some, ("n",), "weight_bytes")[128,] is None
-    with pytest.raises(ExperimentError, match="no column colour"):
+    with pytest.raises(ExperimentError, match="no column 'colour'"):
         totals(some, ("colour",))
 
 
