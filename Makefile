@@ -49,7 +49,7 @@ bench: $(VENV)/.compile ## time kernels on the GPU of this machine, against cuBL
 
 lock: $(VENV)/.dev ## write requirements/*.txt anew from pyproject.toml
 	$(BIN)/pip install --quiet uv==0.13.9
-	$(BIN)/uv pip compile $(LOCK) --extra cuda --extra compile --extra models --extra torch --extra dev -o requirements/dev.txt
+	$(BIN)/uv pip compile $(LOCK) --extra cuda --extra compile --extra models --extra torch --extra plot --extra parquet --extra dev -o requirements/dev.txt
 	$(BIN)/uv pip compile $(LOCK) --extra cuda --extra compile -c requirements/dev.txt -o requirements/compile.txt
 	$(BIN)/uv pip compile $(LOCK) --extra cuda -c requirements/dev.txt -o requirements/run.txt
 LOCK := -q --universal --python-version 3.10 --no-header --no-annotate pyproject.toml

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.grid import Shape
 from benchmarks.rows import Row
+from ladder.experiments.figures import drawing, grid, save
 
 Axes = Any
 
@@ -103,10 +104,8 @@ def draw(found: Sequence[Row], results: Path) -> list[Path]:
     """Draw what the rows allow, beside their file.
 
     Raises:
-        ImportError: there is no matplotlib.
+        ExperimentError: there is no matplotlib.
     """
-    import matplotlib as mpl
-
     pictures: dict[str, Callable[[], Any]] = {}
     fixed, ranged = by_shape(found, any_m=False), by_shape(found, any_m=True)
     if fixed:
@@ -115,31 +114,15 @@ def draw(found: Sequence[Row], results: Path) -> list[Path]:
         pictures["sweep"] = lambda: _per_shape(ranged or fixed, _sweep)
     if any(shares(found, m) for m in _tokens(found)):
         pictures["formats"] = lambda: _formats(found)
-    # the same rows give the same file, whenever it is drawn
-    with mpl.rc_context({"svg.hashsalt": "ladder", "svg.fonttype": "none", "font.size": 8}):
-        return [_save(make(), results, name) for name, make in pictures.items()]
-
-
-def _save(figure: Any, results: Path, name: str) -> Path:
-    path = results.with_name(f"{results.stem}-{name}.svg")
-    figure.savefig(path, metadata={"Date": None})
-    return path
-
-
-def _figure(count: int, columns: int, width: float, height: float) -> tuple[Any, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    columns = min(columns, count)
-    lines = -(-count // columns)
-    figure = Figure(figsize=(width * columns, height * lines), layout="constrained")
-    axes = figure.subplots(lines, columns, squeeze=False).flatten().tolist()
-    for unused in axes[count:]:
-        unused.remove()
-    return figure, axes[:count]
+    with drawing():
+        return [
+            save(make(), results.with_name(f"{results.stem}-{name}.svg"))
+            for name, make in pictures.items()
+        ]
 
 
 def _per_shape(shapes: dict[Shape, list[Row]], one: Callable[[Axes, list[Row]], None]) -> Any:
-    figure, axes = _figure(len(shapes), 2, 4.8, 3.4)
+    figure, axes = grid(len(shapes), 2, 4.8, 3.4)
     for axis, ((n, k), rows) in zip(axes, shapes.items(), strict=True):
         one(axis, rows)
         axis.set_title(f"{WEIGHT}, N={n}, K={k}")
@@ -182,7 +165,7 @@ def _formats(found: Sequence[Row]) -> Any:
     panels = [
         (m, shape, formats) for m in _tokens(found) for shape, formats in shares(found, m).items()
     ]
-    figure, axes = _figure(len(panels), 2, 4.8, 2.8)
+    figure, axes = grid(len(panels), 2, 4.8, 2.8)
     for axis, (m, (n, k), formats) in zip(axes, panels, strict=True):
         for number, launch in enumerate(("plain", "pdl")):
             bars = [

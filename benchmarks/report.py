@@ -188,7 +188,7 @@ def write(results: Path, found: Sequence[Row], *, plots: bool = True) -> list[Pa
     """Write the report beside a results file, and plots where matplotlib is installed; returns what was written.
 
     Raises:
-        ImportError: ``plots`` and there is no matplotlib.
+        ExperimentError: ``plots`` and there is no matplotlib.
     """
     from benchmarks.plots import draw
 

@@ -6,7 +6,6 @@ An artifact's manifest spells out every bit of its packing and compresses thirty
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ladder
+from ladder.runtime.versions import commit_of
 
 if TYPE_CHECKING:
     from ladder.runtime.artifact import Artifact
@@ -60,17 +60,8 @@ class Index:
 
 
 def commit() -> str:
-    """The commit of the working tree, ``+`` behind it where the package differs from it; ``unknown`` without git."""
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--", "ladder")
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+    """The commit of the working tree, see :func:`~ladder.runtime.versions.commit_of`."""
+    return commit_of(Path.cwd())
 
 
 def command() -> str:

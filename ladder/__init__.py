@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ladder.errors import LadderError
-    from ladder.graph import MatMul, QuantizeActivations, matmul, quantize_activations
+    from ladder.graph import (
+        Dequantize,
+        MatMul,
+        QuantizeActivations,
+        dequantize,
+        matmul,
+        quantize_activations,
+    )
     from ladder.graph.graph import Graph
     from ladder.graph.importers.onnx import from_onnx
     from ladder.graph.importers.torch_export import from_torch
@@ -26,12 +33,14 @@ if TYPE_CHECKING:
     from ladder.graph.verify import verify
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
+    from ladder.runtime.dequantize_kernel import DequantizeKernel
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
     from ladder.runtime.model import Model, compile_graph
     from ladder.runtime.packed import Packed
     from ladder.runtime.quantize_kernel import QuantizeKernel
     from ladder.runtime.tuning.database import tuned
+    from ladder.scheduler.dequantize_plan import DequantizePlan
     from ladder.scheduler.packing import Packing
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
@@ -42,6 +51,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComputeType",
+    "Dequantize",
+    "DequantizeKernel",
+    "DequantizePlan",
     "Device",
     "Graph",
     "GroupedType",
@@ -61,6 +73,7 @@ __all__ = [
     "TType",
     "compile",
     "compile_graph",
+    "dequantize",
     "devices",
     "from_onnx",
     "from_torch",
@@ -79,6 +92,9 @@ __all__ = [
 #: public name -> (module, name in it)
 _HOMES = {
     "ComputeType": ("ladder.ttype", "ComputeType"),
+    "Dequantize": ("ladder.graph", "Dequantize"),
+    "DequantizeKernel": ("ladder.runtime.dequantize_kernel", "DequantizeKernel"),
+    "DequantizePlan": ("ladder.scheduler.dequantize_plan", "DequantizePlan"),
     "Device": ("ladder.ttile", "Device"),
     "Graph": ("ladder.graph.graph", "Graph"),
     "GroupedType": ("ladder.ttype", "GroupedType"),
@@ -98,6 +114,7 @@ _HOMES = {
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
     "compile_graph": ("ladder.runtime.model", "compile_graph"),
+    "dequantize": ("ladder.graph", "dequantize"),
     "devices": ("ladder.registry", "devices"),
     "from_onnx": ("ladder.graph.importers.onnx", "from_onnx"),
     "from_torch": ("ladder.graph.importers.torch_export", "from_torch"),

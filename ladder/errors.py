@@ -103,5 +103,9 @@ class ModelImportError(LadderError):
     """A model holds operators, types or attributes that the graph does not know; all of them are listed."""
 
 
+class ExperimentError(LadderError):
+    """A sweep, or a table of its rows, contradicts itself or holds what cannot be read."""
+
+
 class EmulationError(LadderError):
     """The emulator met something that the hardware would not run rightly."""

@@ -122,7 +122,7 @@ def plan_calls() -> dict[str, Call]:
         calls[f"compile({name})"] = lambda v, n=name: v is None or ladder.compile(one, **{n: v})
     right = {"m": 4, "n": 32, "k": 64, "activation": "float16", "weight": W4}
     calls |= keywords(ladder.matmul, **right, out="float16", bias=False)
-    return calls | quantize_calls()
+    return calls | quantize_calls() | dequantize_calls() | experiment_calls()
 
 
 def quantize_calls() -> dict[str, Call]:
@@ -144,6 +144,57 @@ def quantize_calls() -> dict[str, Call]:
         )
     right = {"m": 4, "k": 64, "source": "float16", "target": "int8"}
     return calls | keywords(ladder.quantize_activations, **right)
+
+
+def dequantize_calls() -> dict[str, Call]:
+    op = ladder.dequantize(32, 64, weight=W4)
+    plan = ladder.schedule(op)
+    calls: dict[str, Call] = {
+        "Dequantize": lambda v: ladder.Dequantize(v, v, v, v),
+        "dequantize reference": op.reference,
+        "DequantizePlan.run": plan.run,
+        "DequantizePlan.from_json": ladder.DequantizePlan.from_json,
+        "DequantizeKernel": lambda v: ladder.DequantizeKernel(v, plan),
+        "schedule dequantize(device)": lambda v: ladder.schedule(op, v),
+    }
+    for field in dataclasses.fields(plan):
+        calls[f"DequantizePlan.with_({field.name})"] = lambda v, n=field.name: plan.with_(**{n: v})
+        calls[f"schedule dequantize({field.name})"] = lambda v, n=field.name: ladder.schedule(
+            op, **{n: v} if n not in ("op", "device") else {}
+        )
+    right = {"n": 32, "k": 64, "weight": W4, "compute": "float16"}
+    return calls | keywords(ladder.dequantize, **right)
+
+
+def experiment_calls() -> dict[str, Call]:
+    from ladder.experiments import Sweep, kendall_tau, read, totals, write
+
+    right: dict[str, Any] = {
+        "shapes": [(32, 64)],
+        "weights": ["int4"],
+        "ms": [1],
+        "groups": [32],
+        "activations": ["float16"],
+        "sources": ["global"],
+        "placements": ["register"],
+        "devices": ["h200"],
+        "fixed": [{}],
+        "compute": "float16",
+        "scale": "float16",
+        "zero": None,
+        "seed": 0,
+        "name": "odd",
+    }
+    calls = keywords(Sweep, **right)
+    for name in ("shapes", "weights", "ms", "groups", "devices", "fixed"):
+        calls[f"Sweep({name} item)"] = lambda v, n=name: Sweep(**{**right, n: [v]})
+    calls["fixed value"] = lambda v: hash(Sweep(**{**right, "fixed": [{"family": v}]}))
+    return calls | {
+        "read rows": read,
+        "write rows": lambda v: write([], v),
+        "totals": lambda v: totals([], [v]),
+        "kendall_tau": lambda v: kendall_tau([v, 1.0], [1.0, 2.0]),
+    }
 
 
 def type_calls() -> dict[str, Call]:

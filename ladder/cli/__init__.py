@@ -1,4 +1,4 @@
-"""The command line: ``ladder types | devices | plan | explain | compile | run | bench | tune | graph | verify``."""
+"""The command line: ``ladder types | devices | plan | explain | compile | run | bench | tune | experiment | graph | verify``."""
 
 from __future__ import annotations
 

@@ -96,15 +96,15 @@ class Tuning:
         quantised = kind.bits < float16.bits
         more = {"bias": self.bias, "activation_scale": quantised}
         out = float16 if quantised else kind
-        tokens = _tokens(self.ms)
+        tokens = tokens_of(self.ms)
         return tuple(
             Problem(
                 matmul(m, n, k, activation=kind, weight=wt, out=out, **more),
                 device,
                 self.launch.value,
             )
-            for wt in map(spelled_weight, _words(self.weights))
-            for n, k in shapes(_words(self.shapes))
+            for wt in map(spelled_weight, words_of(self.weights))
+            for n, k in shapes(words_of(self.shapes))
             for m in tokens
         )
 
@@ -313,11 +313,17 @@ def spelled_weight(text: str) -> Any:
     return weight_type(name, group or None, scale or None, known[zero])
 
 
-def _words(given: Sequence[str]) -> list[str]:
+def words_of(given: Sequence[str]) -> list[str]:
+    """Words that commas part, of options that may be repeated."""
     return [word for text in given for word in text.split(",") if word]
 
 
-def _tokens(text: str) -> tuple[int, ...]:
+def tokens_of(text: str) -> tuple[int, ...]:
+    """Numbers of tokens that commas part, each once.
+
+    Raises:
+        TuningError: a word is no integer from 1 on, or there is none.
+    """
     try:
         tokens = tuple(dict.fromkeys(int(word) for word in text.split(",") if word))
     except ValueError:

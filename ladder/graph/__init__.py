@@ -7,7 +7,15 @@ from), ``rewrite``, ``assign`` and ``fuse`` (what is done to it), ``layouts`` (h
 
 from __future__ import annotations
 
+from ladder.graph.dequantize import Dequantize, dequantize
 from ladder.graph.matmul import MatMul, matmul
 from ladder.graph.quantize_activations import QuantizeActivations, quantize_activations
 
-__all__ = ["MatMul", "QuantizeActivations", "matmul", "quantize_activations"]
+__all__ = [
+    "Dequantize",
+    "MatMul",
+    "QuantizeActivations",
+    "dequantize",
+    "matmul",
+    "quantize_activations",
+]

@@ -14,17 +14,22 @@ from ladder.codegen.toolchain import INSTALL, Toolchain
 from ladder.errors import CacheError, LaunchError, LoweringError, PlanError, ToolchainError
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
+from ladder.runtime.dequantize_kernel import DequantizeKernel
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
-from ladder.runtime.load import kernel_of, quantize_kernel_of
+from ladder.runtime.load import kernel_of, single_kernel_of
 from ladder.runtime.packed import as_json, canonical
 from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.scheduler.dequantize_plan import DequantizePlan
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
 from ladder.settings import Settings
 
 NO_TOOLCHAIN = "none"
+
+#: plans of kernels beside matmuls, which have no packed weight of their own
+SINGLE_PLANS = (QuantizePlan, DequantizePlan)
 
 Lower = Callable[[Any], LoweredKernel]
 
@@ -51,6 +56,15 @@ def compile_plan(
 ) -> QuantizeKernel: ...
 @overload
 def compile_plan(
+    plan: DequantizePlan,
+    *,
+    lower: Lower | None = None,
+    cache: Cache | None = None,
+    settings: Settings | None = None,
+    driver: Driver | None = None,
+) -> DequantizeKernel: ...
+@overload
+def compile_plan(
     plan: Plan | PlanSet,
     *,
     lower: Lower | None = None,
@@ -65,11 +79,12 @@ def compile_plan(
     cache: Cache | None = None,
     settings: Settings | None = None,
     driver: Driver | None = None,
-) -> Kernel | QuantizeKernel:
+) -> Kernel | QuantizeKernel | DequantizeKernel:
     """Compile a plan, or every plan of a set, to a kernel.
 
     Args:
-        plan: a Plan or a PlanSet, or a QuantizePlan (whose kernel is a QuantizeKernel).
+        plan: a Plan or a PlanSet, or one of a kernel beside matmuls: a QuantizePlan (whose kernel is a QuantizeKernel) or a
+            DequantizePlan (a DequantizeKernel).
         lower: plan -> CUDA text; None for the package's own.
         cache: where compiled kernels are kept; None for the one that the settings name.
         settings: None for those of the environment.
@@ -101,8 +116,9 @@ def compile_plan(
         _key(plan, plans[0].device.arch, toolchain),
         lambda: _build(plan, plans, lower or _lower, toolchain),
     )
-    if isinstance(plan, QuantizePlan):
-        return quantize_kernel_of(artifact, driver=driver)
+    if isinstance(plan, SINGLE_PLANS):
+        kernel: QuantizeKernel | DequantizeKernel = single_kernel_of(artifact, driver=driver)
+        return kernel
     by_json = {canonical(as_json(one.to_json())): one for one in (plan, *plans)}
     return kernel_of(
         artifact,
@@ -143,7 +159,7 @@ def _name(toolchain: Toolchain | None) -> str:
 def _build(
     plan: Any, plans: tuple[Any, ...], lower: Lower, toolchain: Toolchain | None
 ) -> Artifact:
-    packing = None if isinstance(plan, QuantizePlan) else plan.packing
+    packing = None if isinstance(plan, SINGLE_PLANS) else plan.packing
     return Artifact(
         parts=tuple(_part(one, lower(one), toolchain) for one in plans),
         plan=as_json(plan.to_json()),
@@ -175,6 +191,10 @@ def _lower(plan: Any) -> LoweredKernel:
         from ladder.codegen.quantize import lower_quantize
 
         return lower_quantize(plan)
+    if isinstance(plan, DequantizePlan):
+        from ladder.codegen.dequantize import lower_dequantize
+
+        return lower_dequantize(plan)
     from ladder.codegen.lower import lower
 
     return lower(plan)

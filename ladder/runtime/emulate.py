@@ -10,11 +10,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from ladder.codegen.kernel import box_rows
+from ladder.codegen.kernel import LoweredKernel, box_rows
 from ladder.errors import EmulationError
 from ladder.runtime.arguments import OUT_PIECE, Call, Operands, Variant, check_call
 from ladder.runtime.arrays import as_numpy, view
-from ladder.runtime.packed import Packed
+from ladder.runtime.packed import Packed, PackingLike
 
 #: byte that outputs without a NaN are filled with before a kernel writes them
 POISON = 0x55
@@ -92,6 +92,33 @@ def emulate_quantize(call: Call) -> Any:
         lowered.launch.block,
     )
     return call.out
+
+
+def emulate_dequantize(
+    lowered: LoweredKernel, packed: Packed, target: PackingLike
+) -> dict[str, NDArray[Any]]:
+    """Run a kernel that decodes a weight on the CPU: packed codes -> arrays of the packing ``target``, poisoned first.
+
+    Raises:
+        EmulationError: as :func:`emulate`.
+    """
+    if lowered.listing is None:
+        raise EmulationError(
+            f"{lowered.name} holds no instruction listing",
+            at="device='emulator'",
+            hint="compile the plan again",
+        )
+    shape, dtype = target.shapes()["weight"]
+    words = np.full(shape, POISON * 0x01010101, dtype)
+    host = packed.to("cpu").numpy()
+    given = {name: array.reshape(-1) for name, array in host.items()} | {"y": words.reshape(-1)}
+    _emulator()(
+        lowered.listing,
+        {p.name: given[p.role] for p in lowered.parameters},
+        lowered.launch.grid_for(0),
+        lowered.launch.block,
+    )
+    return {"weight": words}
 
 
 def _arguments(call: Call, operands: Operands, y: NDArray[Any]) -> dict[str, Any]:

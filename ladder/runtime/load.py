@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 from ladder.checks import accept, optional
 from ladder.errors import ArtifactError, LaunchError, PlanError
 from ladder.runtime.arguments import PlanLike, Variant
 from ladder.runtime.artifact import Artifact
+from ladder.runtime.dequantize_kernel import DequantizeKernel
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
@@ -17,7 +19,7 @@ from ladder.runtime.quantize_kernel import QuantizeKernel
 
 
 def load(folder: str | Path, *, driver: Driver | None = None) -> Any:
-    """Read what ``kernel.save(folder)`` wrote: a :class:`Kernel`, or a :class:`QuantizeKernel`.
+    """Read what ``kernel.save(folder)`` wrote: a :class:`Kernel`, or a kernel beside matmuls (:data:`SINGLE`).
 
     Args:
         folder: of the artifact.
@@ -28,15 +30,15 @@ def load(folder: str | Path, *, driver: Driver | None = None) -> Any:
     """
     driver = accept(driver, optional(DRIVER), "driver", at="ladder.load", error=LaunchError)
     artifact = Artifact.load(folder)
-    if _format(artifact.plan) == QUANTIZE:
-        return quantize_kernel_of(artifact, driver=driver, at=str(folder))
+    if _format(artifact.plan) in SINGLE:
+        return single_kernel_of(artifact, driver=driver, at=str(folder))
     return kernel_of(artifact, driver=driver, at=str(folder))
 
 
-def quantize_kernel_of(
+def single_kernel_of(
     artifact: Artifact, *, driver: Driver | None = None, at: str = "artifact"
-) -> QuantizeKernel:
-    """Return the kernel of an artifact that quantises activations.
+) -> Any:
+    """Return the kernel of an artifact whose plan is one of a kind beside matmuls.
 
     Raises:
         ArtifactError: the plan is of another version.
@@ -46,7 +48,9 @@ def quantize_kernel_of(
     except PlanError as error:
         raise _unreadable(error, artifact, at) from error
     variants = [Variant(plan, part.lowered, part.cubins) for part in artifact.parts]
-    return QuantizeKernel(variants, plan, toolchain=artifact.toolchain, driver=driver)
+    return SINGLE[_format(artifact.plan)](
+        variants, plan, toolchain=artifact.toolchain, driver=driver
+    )
 
 
 def _unreadable(error: PlanError, artifact: Artifact, at: str) -> ArtifactError:
@@ -90,8 +94,12 @@ def kernel_of(
     return Kernel(variants, plan, packing, toolchain=artifact.toolchain, driver=driver)
 
 
-#: name of the format of plans that quantise activations
-QUANTIZE = "ladder.quantize_plan"
+#: formats of plans that are no matmul's: of activations that are quantised, of weights that are decoded into memory
+QUANTIZE, DEQUANTIZE = "ladder.quantize_plan", "ladder.dequantize_plan"
+#: such a format -> its kernel
+SINGLE: Mapping[str, type[QuantizeKernel | DequantizeKernel]] = MappingProxyType(
+    {QUANTIZE: QuantizeKernel, DEQUANTIZE: DequantizeKernel}
+)
 
 
 def _format(data: Any) -> str:
@@ -100,6 +108,7 @@ def _format(data: Any) -> str:
 
 
 def _read_plan(data: Any) -> Any:
+    from ladder.scheduler.dequantize_plan import DequantizePlan
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
     from ladder.scheduler.quantize_plan import QuantizePlan
@@ -108,6 +117,7 @@ def _read_plan(data: Any) -> Any:
         "ladder.planset": PlanSet.from_json,
         "ladder.plan": Plan.from_json,
         QUANTIZE: QuantizePlan.from_json,
+        DEQUANTIZE: DequantizePlan.from_json,
     }
     name = _format(data)
     if name not in readers:

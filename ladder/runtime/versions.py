@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import subprocess
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,24 @@ def package_version() -> str:
 def tvm_version() -> str:
     """Return the version of the installed TVM without importing it, or ``none``."""
     return _installed("apache-tvm", "none")
+
+
+def commit_of(root: Path) -> str:
+    """Return the commit of a checkout, ``+`` behind it where the package in it was changed; ``unknown`` where git knows none."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        # a package that is installed inside another project's checkout is not of its commit
+        git("ls-files", "--error-unmatch", "--", "ladder/__init__.py")
+        changed = git("status", "--porcelain", "--", "ladder")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _installed(name: str, otherwise: str) -> str:

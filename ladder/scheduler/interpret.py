@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from ladder.scheduler.raster import index_of
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.zero import register_shifts
 from ladder.ttype import Quantized
+
+if TYPE_CHECKING:
+    from ladder.scheduler.dequantize_plan import DequantizePlan
 
 Floats = NDArray[np.float32]
 Packed = Mapping[str, NDArray[Any]]
@@ -117,14 +120,15 @@ def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:
     return x.astype(np.float32)
 
 
-def decode_lanes(plan: Plan, packed: Packed, tiles: slice) -> Floats:
+def decode_lanes(plan: Plan | DequantizePlan, packed: Packed, tiles: slice) -> Floats:
     """Lane values of some row tiles: packed words -> float32 ``[16 * tiles, padded_k]``, what the mma multiplies."""
     packing, program = plan.packing, plan.program
     words = packing.words_of(packing.weight_by_tile(packed["weight"])[tiles])
     registers = fragments(program, words)
     count, atoms = registers.shape[:2]
     # [tile, atom, step, (k half, row half), (g, t), lane] -> [tile, row half, g, atom, step, k half, t, lane]
-    parts = np.ascontiguousarray(registers).astype("<u4").view(f"<u{plan.value_bytes}")
+    parts = np.ascontiguousarray(registers).astype("<u4")
+    parts = parts.view(f"<u{plan.op.activation.dtype.itemsize}")
     split = parts.reshape(count, atoms, program.steps, 2, 2, 8, 4, program.lanes)
     lanes = split.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
     values: Floats = lanes.view(plan.op.activation.dtype).astype(np.float32)

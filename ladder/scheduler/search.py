@@ -11,12 +11,14 @@ from typing import Any, overload
 
 from ladder.checks import accept, optional, refuse_unknown, text
 from ladder.errors import LosslessError, ScheduleError
+from ladder.graph.dequantize import Dequantize
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.candidates import Rejected, enumerate_plans
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Cost, estimate
 from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
+from ladder.scheduler.dequantize_plan import DequantizePlan, schedule_dequantize
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
@@ -48,8 +50,8 @@ FINER_FAMILY = "specialised"
 
 #: placements of convert that one kernel cannot have, and what to do instead
 OTHER_PLACEMENTS = {
-    "offline": "dequantise the weight yourself and run a plain matmul",
-    "global": "a decode kernel and a plain matmul: two kernels, not one plan",
+    "offline": "dequantise the weight once, and schedule a matmul with a dense one: weight='float16'",
+    "global": "ladder.dequantize and a matmul with a dense weight: two kernels, not one plan",
 }
 
 PLACEMENT = optional(text(f"one of {', '.join(PLACEMENTS)}"))
@@ -146,6 +148,8 @@ def schedule(
     op: QuantizeActivations, device: str | Device = "h200", **fixed: Any
 ) -> QuantizePlan: ...
 @overload
+def schedule(op: Dequantize, device: str | Device = "h200", **fixed: Any) -> DequantizePlan: ...
+@overload
 def schedule(
     op: MatMul,
     device: str | Device = "h200",
@@ -155,18 +159,19 @@ def schedule(
     **fixed: Any,
 ) -> Plan | PlanSet: ...
 def schedule(
-    op: MatMul | QuantizeActivations,
+    op: MatMul | QuantizeActivations | Dequantize,
     device: str | Device = "h200",
     *,
     placement: str | None = None,
     tuned: TunedPlans | None = None,
     **fixed: Any,
-) -> Plan | PlanSet | QuantizePlan:
+) -> Plan | PlanSet | QuantizePlan | DequantizePlan:
     """Choose how to run an operator on a device, in under a second and without measuring.
 
     Args:
         op: the operator; with ``m=None`` the answer is a :class:`PlanSet` over one packing. A quantisation of activations
-            has one plan, a :class:`QuantizePlan`, and neither placements nor measured plans.
+            has one plan, a :class:`QuantizePlan`, the decoding of a weight a :class:`DequantizePlan`; they have neither placements
+            nor measured plans.
         device: a device or the name of one.
         placement: where codes become compute values, ``"register"`` or ``"shared"`` (None: the search decides).
         tuned: measured plans, for example ``ladder.tuned()``; one that fits this operator, device and M exactly is
@@ -182,10 +187,11 @@ def schedule(
         LosslessError: the weight's codes may overflow in the activation's type.
     """
     target = accept(device, DEVICE, "device", at="schedule(device=...)", error=ScheduleError)
+    beside = {"placement": placement, "tuned": tuned}
     if isinstance(op, QuantizeActivations):
-        beside = {"placement": placement, "tuned": tuned}
-        given = {name: value for name, value in beside.items() if value is not None}
-        return schedule_quantize(op, target, {**given, **fixed})
+        return schedule_quantize(op, target, {**_given(beside), **fixed})
+    if isinstance(op, Dequantize):
+        return schedule_dequantize(op, target, {**_given(beside), **fixed})
     op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
     decisions = _decisions(placement, fixed)
     _refuse_overflow(op)
@@ -198,6 +204,10 @@ def schedule(
         return _plans(query, least, (most,))[0]
     least, ends = (0, _range_ends(query)) if given is None else (given[0], (given[1],))
     return PlanSet(_plans(query, least, ends))
+
+
+def _given(decisions: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in decisions.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ import numpy as np
 from ladder.checks import TEXT, accept, shown
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
+from ladder.graph.dequantize import Dequantize
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
+from ladder.scheduler.dequantize_plan import DequantizePlan
 from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
@@ -50,13 +52,14 @@ FORMATS = {
     PlanSet: "ladder.planset/1",
     Packing: "ladder.packing/1",
     QuantizePlan: "ladder.quantize_plan/1",
+    DequantizePlan: "ladder.dequantize_plan/1",
 }
 
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
     *(GroupedType, ComputeType, GlobalScale, TokenScale, AddBias),
-    *(QuantizeActivations, QuantizePlan),
+    *(QuantizeActivations, QuantizePlan, Dequantize, DequantizePlan),
 )
 
 #: dataclasses that may be written, by name
@@ -187,6 +190,23 @@ def load_quantize_plan(text: str) -> QuantizePlan:
     """
     plan: QuantizePlan = _value(QuantizePlan, text)
     with _reading(QuantizePlan):
+        plan.verify()
+    return plan
+
+
+def dump_dequantize_plan(plan: DequantizePlan) -> str:
+    """Stable text of a plan that decodes a weight into memory."""
+    return _text(DequantizePlan, plan)
+
+
+def load_dequantize_plan(text: str) -> DequantizePlan:
+    """Read :func:`dump_dequantize_plan`'s text.
+
+    Raises:
+        PlanError: the text is no such plan, or of another version.
+    """
+    plan: DequantizePlan = _value(DequantizePlan, text)
+    with _reading(DequantizePlan):
         plan.verify()
     return plan
 

@@ -144,11 +144,11 @@ def test_bias_is_checked_and_passed(fakes, driver, weights, torch, x):
     with pytest.raises(LaunchError, match="the operator adds a bias, none was given"):
         kernel(torch.on(x), packed)
     with pytest.raises(ShapeError, match=r"bias is \[7\], the operator takes \[8\]"):
-        kernel(torch.on(x), packed, torch.on(np.ones(7, np.float32)))
+        kernel(torch.on(x), packed, bias=torch.on(np.ones(7, np.float32)))
     with pytest.raises(LaunchError, match="bias is on cuda:1, x on cuda:0"):
-        kernel(torch.on(x), packed, torch.on(np.ones(8, np.float32), 1))
+        kernel(torch.on(x), packed, bias=torch.on(np.ones(8, np.float32), 1))
     with pytest.raises(LaunchError, match="bias has stride 2"):
-        kernel(torch.on(x), packed, torch.on(np.ones(16, np.float32))[::2])
+        kernel(torch.on(x), packed, bias=torch.on(np.ones(16, np.float32))[::2])
 
 
 def test_row_scales_are_checked_and_passed(fakes, driver, weights, torch, x):

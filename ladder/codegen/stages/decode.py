@@ -18,6 +18,7 @@ from ladder.decode.program import (
     DecodeProgram,
     Op,
     Operand,
+    Table,
     held_constant,
 )
 from ladder.scheduler.geometry import vector_widths
@@ -129,6 +130,46 @@ _OPERATIONS: dict[str, Callable[[Op, list[Any], Lookup], Any]] = {
 }
 
 
+def lane_address(thread: Any) -> Any:
+    """``4 * lane`` of a thread.
+
+    As half of a byte of 8 * thread: of (4 * thread) & 124 the compiler would make (word & mask) | lane_address by two
+    operations, one with either mask.
+    """
+    eights = e.call("prmt", e.cast("uint32", thread) * e.u32(8), e.u32(0), e.u32(0x4440))
+    return e.bind(eights >> e.u32(1), "lane_address")
+
+
+def replicate(table: Table, entries: Any, shared: Any, base: int, threads: tuple[Any, int]) -> None:
+    """Copy a table's entries for every lane to byte ``base`` of shared words; a CTA barrier must follow.
+
+    Args:
+        table: of the program.
+        entries: the kernel's argument.
+        shared: words of shared memory.
+        base: first byte of the table there.
+        threads: the thread, and how many share the work.
+    """
+    thread, count = threads
+    words = len(table.entries) * 32
+    with e.loop(-(-words // count), "entry") as i:
+        index = i * count + thread
+        with e.when(True if words % count == 0 else index < words):
+            entry, lane = index // 32, index % 32
+            e.store(shared, base // 4 + entry * (table.stride // 4) + lane, entries[entry])
+
+
+def look_up(start: Any, address: Any) -> Any:
+    """The entry of a table that begins at a shared-memory address.
+
+    By its byte address: of an index the compiler makes one by clearing two low bits, unless it keeps track of them through
+    all of the decoding, which it pays for with more operations than that (measured: nf4, 4 LOP3 of 20 instructions).
+    """
+    entry = e.registers("entry", 1, "uint32")
+    e.load_shared(entry, 0, start + address, 1)
+    return entry[0]
+
+
 class DecodeEmitter:
     """Emits the decode stage of one kernel: the table, and a decoder per atom.
 
@@ -140,10 +181,7 @@ class DecodeEmitter:
     def __init__(self, kernel: Kernel, table_base: int) -> None:
         self.kernel, self.table_base = kernel, table_base
         self.program = kernel.plan.program
-        # 4 * lane as half of a byte of 8 * thread: of (4 * thread) & 124 the compiler would make (word & mask) | lane_address by
-        # two operations, one with either mask.
-        eights = e.call("prmt", e.cast("uint32", kernel.thread) * e.u32(8), e.u32(0), e.u32(0x4440))
-        self.lane_address = e.bind(eights >> e.u32(1), "lane_address")
+        self.lane_address = lane_address(kernel.thread)
         self.held = self._hold_constants()
         self.count = 0
 
@@ -165,14 +203,10 @@ class DecodeEmitter:
         table = self.program.table
         if table is None:
             return
-        words = len(table.entries) * 32
-        threads = self.kernel.plan.threads
-        with e.stage("decode table"), e.loop(-(-words // threads), "entry") as i:
-            index = i * threads + self.kernel.thread
-            with e.when(True if words % threads == 0 else index < words):
-                entry, lane = index // 32, index % 32
-                at = self.table_base // 4 + entry * (table.stride // 4) + lane
-                e.store(self.kernel.shared["uint32"], at, self.kernel.arg["table"][entry])
+        kernel = self.kernel
+        threads = kernel.thread, kernel.plan.threads
+        with e.stage("decode table"):
+            replicate(table, kernel.arg["table"], kernel.shared["uint32"], self.table_base, threads)
 
     def atom(self, start: Any) -> AtomDecoder:
         """A decoder for the atom whose packed words begin at byte ``start`` of the arena."""
@@ -196,8 +230,4 @@ class DecodeEmitter:
         return [words[i] for i in range(self.program.words)]
 
     def _lookup(self, address: Any) -> Any:
-        # By its byte address: of an index the compiler makes one by clearing two low bits, unless it keeps track of them through
-        # all of the decoding, which it pays for with more operations than that (measured: nf4, 4 LOP3 of 20 instructions).
-        entry = e.registers("entry", 1, "uint32")
-        e.load_shared(entry, 0, self.kernel.shared_address(self.table_base) + address, 1)
-        return entry[0]
+        return look_up(self.kernel.shared_address(self.table_base), address)

@@ -1,0 +1,109 @@
+"""Every placement lowers to kernels that run and are right, the slow ones too."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import ladder
+from ladder.errors import ExperimentError, LadderError
+from ladder.experiments import PLACEMENTS, Point, Sweep, lower, run
+from ladder.experiments.lowering import Scheduler, choice
+
+N, K = 80, 256
+WEIGHTS = {"int4": ladder.types["int4"].grouped(64), "nf4": ladder.types["nf4"].grouped(64)}
+
+
+def sweep(weight="int4", **other) -> Sweep:
+    return Sweep(**{"shapes": [(N, K)], "weights": [WEIGHTS[weight]], "ms": [3], **other})
+
+
+def points(found: Sweep) -> dict[str, Point]:
+    return {point.placement: point for point in found.points()}
+
+
+@pytest.fixture(params=WEIGHTS)
+def operands(request):
+    rng = np.random.default_rng(0)
+    q = ladder.quantize(rng.standard_normal((N, K)), WEIGHTS[request.param])
+    return request.param, q
+
+
+@pytest.mark.parametrize("m", [3, 40])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_the_meaning_of_every_placement_is_the_operators(operands, placement: str, m: int) -> None:
+    name, q = operands
+    given = sweep(name, ms=[m])
+    x = np.random.default_rng(1).standard_normal((m, K)).astype(np.float16)
+    lowering = lower(points(given)[placement], given)
+    exact = lowering.op.reference(x, q)
+    y = run(lowering, x, q)
+    assert y.shape == (m, N)
+    assert np.linalg.norm(exact) > 1
+    assert np.linalg.norm(y - exact) <= 1e-3 * np.linalg.norm(exact)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_the_kernels_of_every_placement_compute_it_in_the_emulator(
+    operands, placement: str, monkeypatch
+) -> None:
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    name, q = operands
+    given = sweep(name)
+    x = np.random.default_rng(2).standard_normal((3, K)).astype(np.float16)
+    lowering = lower(points(given)[placement], given)
+    y, exact = run(lowering, x, q, "emulator"), lowering.op.reference(x, q)
+    assert np.linalg.norm(y - exact) <= 1e-3 * np.linalg.norm(exact)
+    # sums of a cluster's parts may be added in another order than the plan's
+    assert np.allclose(y, run(lowering, x, q), rtol=2e-3, atol=2e-2)
+
+
+def test_what_runs_and_what_lies_in_memory() -> None:
+    given = sweep(shapes=[(4096, 4096)], ms=[1])
+    found = {name: lower(point, given) for name, point in points(given).items()}
+    names = {name: [kernel.name for kernel in one.kernels] for name, one in found.items()}
+    one = ["matmul"]
+    assert names == {
+        "offline": one,
+        "global": ["dequantize", "matmul"],
+        "shared": one,
+        "register": one,
+    }
+    codes, dense = 4096 * 4096 // 2, 4096 * 4096 * 2
+    assert codes < found["register"].weight_bytes == found["shared"].weight_bytes < 1.1 * codes
+    assert found["offline"].weight_bytes == dense
+    assert found["global"].weight_bytes == found["register"].weight_bytes + dense
+    # codes are read, numbers are written, and read again
+    assert found["global"].dram_bytes > found["register"].weight_bytes + 2 * dense
+    assert found["register"].product.convert == "register"
+    assert found["shared"].product.convert == "shared"
+    assert found["global"].us == sum(kernel.cost.us for kernel in found["global"].kernels)
+    assert found["global"].limit == "dequantize: BW dram"
+    assert found["register"].us < found["shared"].us < found["offline"].us < found["global"].us
+
+
+def test_decisions_are_fixed_and_the_choice_has_them_free() -> None:
+    given = sweep(shapes=[(4096, 4096)], ms=[1], fixed=[{"family": "ring"}])
+    known = Scheduler()
+    for placement, point in points(given).items():
+        assert lower(point, given, known).product.family == "ring", placement
+        chosen = choice(point, given, known)
+        assert (chosen.product.family, chosen.product.convert) == ("skinny", "register")
+
+
+def test_a_point_that_cannot_be_had_says_why() -> None:
+    given = sweep(fixed=[{"family": "specialised"}], devices=["a100"])
+    with pytest.raises(LadderError) as caught:
+        lower(points(given)["register"], given)
+    assert caught.value.what
+
+
+def test_only_float_activations_run_here() -> None:
+    given = sweep()
+    lowering = lower(points(given)["register"], given)
+    with pytest.raises(ExperimentError, match="on 'cuda'"):
+        run(lowering, np.ones((3, K), np.float16), None, "cuda")
