@@ -47,6 +47,8 @@ RANGE_ENDS = (8, 16, 32, 64, 128, 256, 512, 1024, None)
 #: where a range is cut further if the family of its plan has tiles that fit the parts, which then keep to that family
 FINER_ENDS = (48, 80, 96, 144, 160, 192, 224, 288, 320, 384)
 FINER_FAMILY = "specialised"
+#: M from which ranges keep to that family once one has it: the more tokens, the further it is ahead
+KEPT_FROM = 128
 
 #: placements of convert that one kernel cannot have, and what to do instead
 OTHER_PLACEMENTS = {
@@ -232,7 +234,10 @@ def _plans(query: _Query, least: int, ends: Sequence[int | None]) -> tuple[Plan,
     plans: list[Plan] = []
     for most in ends:
         found = measured_plan(query.tuned, op, device, packing, (least, most), query.asked)
-        best = found or rank(op, device, packing, (least, most), query.decisions).chosen
+        decisions = query.decisions
+        if plans and plans[-1].family == FINER_FAMILY and least > KEPT_FROM:
+            decisions = {**decisions, "family": FINER_FAMILY}
+        best = found or rank(op, device, packing, (least, most), decisions).chosen
         for part in (best,) if found else _cut(query, best):
             wider = _widened(plans[-1], part, measured=found is not None) if plans else None
             if wider is None:
