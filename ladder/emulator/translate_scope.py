@@ -18,7 +18,9 @@ Kind = Literal["U", "V"]
 
 #: pipe -> instructions that it executes, PTX texts and device functions
 PIPES: dict[str, re.Pattern[str]] = {
-    "alu": re.compile(r"(func\.ladder_)?(lop3|prmt|shf|shl|shr|and|or|xor|not|rotate|popc)\b"),
+    "alu": re.compile(
+        r"(func\.ladder_)?(lop3|prmt|shf|shl|shr|and|or|xor|not|rotate|popc)(?![a-z0-9])"
+    ),
     "fma": re.compile(r"(func\.ladder_)?(fma|add|sub|mul)[._](rn\.)?(bf16|f16|f32)"),
 }
 

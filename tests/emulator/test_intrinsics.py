@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[tuple[float, ...], float]] = {
     "cvt_f32_f16": ((0x3E00,), 1.5),
     "cvt_f16_f32": ((1.5,), 0x3E00),
     "hold_f32": ((1.5,), 1.5),
+    "hold_u32": ((0x33221100,), 0x33221100),
     "cvt_f16x2_f32": ((1.5, -2.0), 0x3E00C000),
     "cvt_bf16x2_f32": ((1.5, -2.0), 0x3FC0C000),
     "cvt_s8_f32": ((-300.0,), 0xFFFFFF80),
