@@ -4,8 +4,9 @@
 
 CTAs that run at once take tiles that follow each other. In groups they share the weights of a few channel tiles and the
 activations of a few token tiles; channel by channel all have one token tile, and all weights pass through the L2 once for each.
-Which is better depends on the width of a weight (measured on an H200, 28672 x 8192, M = 4096: float16 13 % faster in groups, int4
-2.6 % slower, since activations are most of what it reads). Token tiles that fill no group come channel by channel: dividing by their number would cost registers that kernels
+Which is better depends on the width of a weight. Beside cuBLAS on an H200, 28672 x 8192, M = 4096: float16 0.92 x in groups, 0.85 x
+channel by channel (in pairs that share activations); int4 1.00 x in groups and, in another run, 1.02 x channel by channel, since
+activations are most of what it reads (benchmarks/results, order-of-tiles). Token tiles that fill no group come channel by channel: dividing by their number would cost registers that kernels
 of 256 tokens do not have. Where CTAs load tokens for each other, neighbours have one token tile, so channel tiles follow each other.
 """
 
