@@ -21,7 +21,7 @@ from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 from ladder.ttile.isa import WGMMA_STEP
 
-SKINNY_ROW_TILES = (1, 2, 4)
+SKINNY_ROW_TILES = (1, 2, 4, 7)
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
 SKINNY_DEPTHS = (2, 3, 4, 6, 8)
 

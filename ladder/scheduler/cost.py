@@ -26,25 +26,15 @@ LARGE_M = 4096
 #: part of the L2 that weights may fill and still be there for the next row of CTAs
 L2_SHARE = 0.7
 
-#: instructions besides product, decode, flush and loads, per warp and step (addresses, loop, waits)
-STEP_OVERHEAD = 4.0
-
-#: instructions of a warp per block besides those (addresses and bounds of copies, metadata, waits): alu, and on no busy pipe
-BLOCK_ALU = 60.0
-BLOCK_OTHER = 40.0
-
 #: lane instructions per group flush and row pair that convert a scale and a zero to float32
 SCALE_INSTRUCTIONS = 3.0
 
 #: cycles that a warp waits in one block besides issuing: slot, shared loads, start and end of the products
 BLOCK_LATENCY = 200.0
-
 #: cycles from one step's products to those of the next on the same accumulators (mma latency)
 STEP_LATENCY = 33.0
-
 #: the same to make the offset of one class that a register fma adds
 OFFSET_INSTRUCTIONS = 5.0
-
 LANES = 32
 
 #: slots of a ring that lookahead keeps from being on their way
@@ -179,7 +169,7 @@ class Work:
 
 def work(plan: Plan) -> Work:
     """Count the work of one CTA of a plan."""
-    tiling, packing = plan.tiling, plan.packing
+    tiling, packing, fit = plan.tiling, plan.packing, FITS[plan.family]
     cut, ring = packing.geometry, plan.load_ring
     # A K slice that has one block less than the others waits for them.
     slices = tiling.warps_k * plan.split
@@ -201,6 +191,8 @@ def work(plan: Plan) -> Work:
     metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
     elements = blocks * plan.rows_loaded * cut.block_k
     activations = elements * plan.value_bytes
+    # lookups are 4 bytes a lane of the same shared memory that all else passes through
+    scratch += lsu * 4
     lsu += fragments + weights * tiling.warps_m / 16 + (weights + metadata + activations) / 16
     if plan.access == "scalar":
         lsu += elements * 2
@@ -208,8 +200,8 @@ def work(plan: Plan) -> Work:
     fma += flushes * flush_fma
     alu += flushes * flush_alu
     turns = blocks * tiling.ring_warps * LANES
-    alu += turns * BLOCK_ALU
-    overhead = steps * tiling.ring_warps * STEP_OVERHEAD * LANES + turns * BLOCK_OTHER
+    alu += turns * fit.block_alu
+    overhead = steps * tiling.ring_warps * fit.step_other * LANES + turns * fit.block_other
     moved = weights * (1 + tiling.warps_m) + metadata * 2 + activations + fragments * 16 + scratch
     moved += read_by_tensor
     return Work(
@@ -228,7 +220,7 @@ def work(plan: Plan) -> Work:
         # a slot is refilled when its block is used up, which is late
         in_flight=int(
             ring.rings
-            * (ring.slots - FITS[plan.family].late - LOOKAHEAD_SLOTS * plan.lookahead)
+            * (ring.slots - fit.late - LOOKAHEAD_SLOTS * plan.lookahead)
             * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes)
         ),
     )
@@ -301,13 +293,13 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
-    if plan.launch == "pdl" and fit.pdl_wave_us is not None:
-        wave = fit.pdl_wave_us
     busiest, summed = -(-ctas // sms), plan.split > 1
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
         busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
     start = fit.start_us + (dict(fit.cluster_us).get(plan.split, 0.0) if summed else 0.0)
+    if plan.launch == "pdl":
+        start += fit.pdl_start_us
     return Cost(
         m=tokens,
         ctas=ctas,

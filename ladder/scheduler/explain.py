@@ -13,7 +13,7 @@ from ladder.scheduler.candidates import Rejected
 from ladder.scheduler.hint import device_hint
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import Plan
-from ladder.scheduler.search import ROOM, TIE, Ranking, rank
+from ladder.scheduler.search import TIE, Ranking, rank
 from ladder.ttype import losslessness
 
 #: runners-up that are shown
@@ -179,8 +179,7 @@ def _candidate_lines(plan: Plan, ranking: Ranking) -> list[str]:
     others = [pair for pair in ranking.ranked if pair[0] not in (plan, ranking.chosen)]
     if plan == ranking.chosen and any(cost.us < own for _, cost in others):
         lines.append(
-            f"faster ones by the estimate lost: within {TIE:.1%} the least shared memory wins, and of skinny plans one with room"
-            f" on an SM for a CTA of the next launch, if it is at most {ROOM:.0%} slower"
+            f"faster ones by the estimate lost: within {TIE:.1%} the least shared memory wins"
         )
     for other, cost in others[:SHOWN]:
         lines.append(f"{cost.us:8.2f} us, bound by {cost.limit.name}: {other.brief}")

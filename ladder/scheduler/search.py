@@ -25,18 +25,13 @@ from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan, schedule_quantize
 from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan
 from ladder.scheduler.verify import WARPGROUP_TOKENS
+from ladder.scheduler.walk import FEW_TOKENS
 from ladder.ttile import Device
 from ladder.ttile.device import GRID_LIMITS
 from ladder.ttype import MayOverflow, losslessness
 
 #: plans this much slower than the best one (by the estimate) still count as equally fast; the least shared memory wins
 TIE = 0.005
-
-#: a skinny plan that leaves room on the SM for a CTA of the next launch may be slower by this part: with programmatic
-#: launch its loads start early (measured on an H200: 5.6 us became 3.0 us with room, 4.8 us without)
-ROOM = 0.10
-#: tokens up to which kernels are so short that this counts
-ROOM_TOKENS = 8
 
 #: a range of M gets a kernel of its own if that is faster by this part
 WORTH_A_KERNEL = 0.05
@@ -126,22 +121,12 @@ def rank(
 
 def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     """The best of plans that are ordered by estimated time."""
-    least = costs[0][1].us
-    roomy = [
-        (plan, cost)
-        for plan, cost in costs
-        if plan.family == "skinny"
-        and plan.tiling.tokens <= ROOM_TOKENS
-        and cost.resident >= 2
-        and cost.us <= least * (1 + ROOM)
-    ]
-    close = roomy or costs
-    if close[0][0].load_warps:
-        return close[
-            0
-        ]  # a ring that one warp fills is as deep as there is room: less is not better
-    bar = close[0][1].us * (1 + TIE)
-    equal = [pair for pair in close if pair[1].us <= bar]
+    if costs[0][0].load_warps and costs[0][0].tiling.tokens > FEW_TOKENS:
+        # Many tokens: a ring that one warp fills is as deep as there is room. With few it is no faster (measured: int2 48.4 us
+        # with 4 slots, 51.7 us with 9; mxfp4 21.0 us and 22.2 us).
+        return costs[0]
+    bar = costs[0][1].us * (1 + TIE)
+    equal = [pair for pair in costs if pair[1].us <= bar]
     return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[1].us))
 
 

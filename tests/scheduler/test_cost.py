@@ -10,11 +10,8 @@ from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, Tiling, choose_packing, default_epilogue, estimate
 from ladder.scheduler.cost import (
-    BLOCK_ALU,
-    BLOCK_OTHER,
     LOOKAHEAD_SLOTS,
     SCHEDULERS,
-    STEP_OVERHEAD,
     WARPGROUP_LATENCY,
     Bound,
     work,
@@ -126,10 +123,11 @@ def test_rate_of_a_warpgroup_grows_with_its_tokens(token_tiles, tera):
 def test_four_warps_issue_one_product_of_a_warpgroup_and_read_no_fragments():
     plan = by_warpgroups()
     counted, steps, blocks, warps = work(plan), 8192 // 16, 8192 // 128, 8
-    overhead = steps * warps * STEP_OVERHEAD * 32 + blocks * warps * 32 * BLOCK_OTHER
+    fit = FITS["ring"]
+    overhead = steps * warps * fit.step_other * 32 + blocks * warps * 32 * fit.block_other
     other = counted.alu + counted.fma + counted.lsu + overhead
     assert counted.issue - other == pytest.approx(counted.products * 4 * 32)
-    assert counted.alu > blocks * warps * 32 * BLOCK_ALU
+    assert counted.alu > blocks * warps * 32 * fit.block_alu
     by_warps = work(replace(plan, compute="mma"))
     # ldmatrix.x4: two token tiles of a k16 step, 32 lanes, in each of the 8 warps
     assert by_warps.lsu - counted.lsu == steps * 8 * 16 / 2 * 32
@@ -180,7 +178,8 @@ def test_more_tokens_never_cost_less():
 def test_programmatic_launch_saves_the_ramp():
     plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
     saved = estimate(plan).us - estimate(replace(plan, launch="pdl")).us
-    assert saved == pytest.approx(H200.cost.ramp_us - H200.cost.pdl_ramp_us)
+    ramps = H200.cost.ramp_us - H200.cost.pdl_ramp_us
+    assert saved == pytest.approx(ramps - FITS["skinny"].pdl_start_us)
 
 
 def test_uneven_k_slices_wait_for_the_longest():

@@ -13,7 +13,7 @@ from ladder.errors import DeviceError, LosslessError, ScheduleError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, PlanSet, Tiling, check, choose_packing, rank, schedule
-from ladder.scheduler.search import ROOM, shortlist
+from ladder.scheduler.search import TIE, shortlist
 from ladder.ttype import (
     ComputeType,
     MayOverflow,
@@ -37,17 +37,23 @@ def plan_for(m, n, k, weight=W4, **fixed) -> Plan:
 
 @pytest.mark.parametrize("m", [1, 8])
 @pytest.mark.parametrize("n, k", [(8192, 8192), (8192, 28672)])
-def test_single_tokens_get_one_wave_of_two_ctas_an_sm(m, n, k):
+def test_single_tokens_get_one_wave_of_many_k_slices(m, n, k):
     plan = plan_for(m, n, k)
     tiling, cost = plan.tiling, plan.cost()
-    assert (plan.family, tiling.warps_k, tiling.row_tiles, tiling.token_tiles) == (
-        "skinny",
-        8,
-        2,
-        1,
-    )
-    assert (cost.ctas, cost.resident, cost.waves) == (256, 2, 1)
+    assert (plan.family, tiling.token_tiles) == ("skinny", 1)
+    assert tiling.warps_k in (8, 16)
+    assert tiling.row_tiles in (2, 4)
+    assert cost.ctas >= 128 and cost.waves == 1
     assert cost.limit.name == "BW dram"
+
+
+def test_seven_row_tiles_make_a_balanced_wave():
+    """28672 channels are 256 CTAs of 112: two for nearly every SM (measured on an H200: 29.3 us, the next best 30.0)."""
+    op = matmul(1, 28672, 8192, activation="float16", weight=W4)
+    found = rank(op, H200, choose_packing(op, H200.features), (1, 1), {"launch": "pdl"})
+    seven = next(c for p, c in found.ranked if p.tiling == Tiling(4, 1, 1, 7, 1) and p.depth == 3)
+    assert (seven.ctas, seven.waves) == (256, 1)
+    assert seven.us <= found.ranked[0][1].us * 1.02
 
 
 def test_sixteen_tokens_get_two_token_tiles():
@@ -171,7 +177,7 @@ def test_rank_orders_by_time_and_keeps_reasons():
     ranking = rank(op, H200, choose_packing(op, H200.features), (1, 1))
     times = [cost.us for _, cost in ranking.ranked[1:]]
     assert times == sorted(times)
-    assert ranking.ranked[0][1].us <= times[0] * (1 + ROOM)
+    assert ranking.ranked[0][1].us <= times[0] * (1 + TIE)
     assert ranking.rejected
     # what is tried breaks limits of memory, or the rules of warpgroups; never rules that the tables could know
     limits = re.compile(r"shared \d+ B >|about \d+ registers|wgmma keeps one set of accumulators")
