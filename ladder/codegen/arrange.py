@@ -14,6 +14,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.block import Block
 from ladder.codegen.consume import Consume
 from ladder.codegen.context import ARENA_ALIGN, Kernel
+from ladder.codegen.stages.columns import ColumnMultiplyEmitter, TokenColumns
 from ladder.codegen.stages.decode import DecodeEmitter
 from ladder.codegen.stages.finish import (
     cluster_barrier,
@@ -66,12 +67,13 @@ def _shared_ring(plan: Plan, kernel: Kernel) -> None:
     scratch_base, ring_base = converts.shared_bytes - converts.scratch_bytes, converts.shared_bytes
     ring = RingEmitter(kernel, plan.load_ring, ring_base)
     decode = DecodeEmitter(kernel, table_base=0)
-    multiply = _MULTIPLY[plan.compute](kernel, _stage(plan, Multiply))
+    token = TokenColumns(kernel) if plan.access == "column" else None
+    multiply = _multiply(kernel, token)
     metadata = Metadata(kernel, ring.offsets)
     scale = GroupScaleEmitter(kernel, _stage(plan, GroupScale), multiply, metadata)
     zero = ZeroPoint(kernel, metadata) if plan.zero == "register" else None
     scratch = SharedWeights(kernel, decode, scratch_base) if plan.convert == "shared" else None
-    walk = Walk(kernel, ring, Block(kernel, ring, decode, multiply, zero, scratch), scale)
+    walk = Walk(kernel, ring, Block(kernel, ring, decode, multiply, zero, scratch), scale, token)
 
     walk.fill_rings()
     decode.fill_table()
@@ -83,6 +85,13 @@ def _shared_ring(plan: Plan, kernel: Kernel) -> None:
         scale.flush_last()
     e.ptx("cp.async.wait_group", 0)
     reduce_and_store(kernel, scale.total, ring_base)
+
+
+def _multiply(kernel: Kernel, token: TokenColumns | None) -> MultiplyEmitter | WarpgroupEmitter:
+    stage = _stage(kernel.plan, Multiply)
+    if token is not None:
+        return ColumnMultiplyEmitter(kernel, stage, token)
+    return _MULTIPLY[kernel.plan.compute](kernel, stage)
 
 
 def _specialised(plan: Plan, kernel: Kernel) -> None:

@@ -42,10 +42,11 @@ def pairs_of(plan: Plan) -> tuple[Pair, ...]:
     """The steps of a block in pairs; groups of 16 end in the middle of one, which is then multiplied in two parts."""
     steps = plan.block_steps
     per_flush = steps // plan.flushes_per_block if plan.flushes_per_block else 0
-    per_group = per_flush if plan.has_groups else steps
+    per_group = steps // plan.packing.geometry.groups_per_block if plan.has_groups else steps
+    alone = per_flush == 1 or (per_group == 1 and plan.zero == "register")
     pairs = []
     for first in range(0, steps, 2):
-        for halves in ((0,), (1,)) if per_flush == 1 else ((0, 1),):
+        for halves in ((0,), (1,)) if alone else ((0, 1),):
             begin, end = first + halves[0], first + halves[-1] + 1
             pairs.append(
                 Pair(

@@ -36,6 +36,7 @@ X_STRIDES: dict[str, tuple[str, ...]] = {
     "vector": ("x_stride_m",),
     "scalar": ("x_stride_m", "x_stride_k"),
     "tensor": (),
+    "column": (),
 }
 
 

@@ -140,6 +140,11 @@ def least(a: Expr, b: Expr) -> Expr:
     return T.min(a, b)
 
 
+def most(a: Expr, b: Expr) -> Expr:
+    """The larger of two integers."""
+    return T.max(a, b)
+
+
 @contextmanager
 def loop(count: Expr, name: str, *, together: int | None = None) -> Iterator[Expr]:
     """``for name in range(count)``, with so many turns ``together`` (1: not unrolled, None: as the compiler likes)."""

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from ladder.codegen import emit as e
 from ladder.codegen.block import Block, Fragment, Pair
 from ladder.codegen.context import ARENA_ALIGN, Kernel
+from ladder.codegen.stages.columns import TokenColumns
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
 from ladder.codegen.stages.load_ring import CONSTANTS, OPERANDS, RingEmitter
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
@@ -34,9 +35,15 @@ class Walk:
     """Emits the loop over blocks."""
 
     def __init__(
-        self, kernel: Kernel, ring: RingEmitter, block: Block, scale: GroupScaleEmitter
+        self,
+        kernel: Kernel,
+        ring: RingEmitter,
+        block: Block,
+        scale: GroupScaleEmitter,
+        token: TokenColumns | None = None,
     ) -> None:
         self.kernel, self.ring, self.block, self.scale = kernel, ring, block, scale
+        self.token = token
         self.plan = kernel.plan
         self.blocks, self.depth = self.plan.packing.geometry.blocks, self.plan.depth
         self.units = self.plan.load_ring.slot_bytes // ARENA_ALIGN
@@ -61,6 +68,7 @@ class Walk:
             self.ring_barrier()
             slot = self._slot(0, "slot")
             self._copy_ahead(turn)
+            self._next_token(turn)
             self.block.enter()
             self.block.decode_to_shared(slot, self.ring_barrier)
             pairs = self.block.pairs
@@ -201,9 +209,17 @@ class Walk:
         operands: Sequence[str] = OPERANDS
         if self.plan.launch == "pdl":
             operands = self._overlap_predecessor()
-        for turn in range(self.depth - 1):
+        for turn in range(self.depth - 1) if operands else ():
             self._fill_slot(turn, operands)
             e.ptx("cp.async.commit_group")
+        if self.token is not None:
+            self.token.fetch(e.least(self._block(0), self.blocks - 1))
+
+    def _next_token(self, turn: Any) -> None:
+        """Where activations lie in registers: take those of this block, and fetch the next ones."""
+        if self.token is not None:
+            self.token.take(self._block(turn))
+            self.token.fetch(e.least(self._block(turn + 1), self.blocks - 1))
 
     def _overlap_predecessor(self) -> Sequence[str]:
         """Start what the kernel before this one cannot have written, then wait for it; returns what is left to copy.
@@ -214,7 +230,12 @@ class Walk:
         e.ptx("griddepcontrol.launch_dependents")
         for turn in range(self.depth - 1):
             self._fill_slot(turn, CONSTANTS)
+            if self.token is not None:
+                # Nothing else comes into the slots: the first may be waited for alone.
+                e.ptx("cp.async.commit_group")
         e.ptx("griddepcontrol.wait")
+        if self.token is not None:
+            return ()
         return [operand for operand in OPERANDS if operand not in CONSTANTS]
 
     def _fill_slot(self, turn: int, operands: Sequence[str]) -> None:

@@ -14,8 +14,16 @@ def _bfloat16(word: Any) -> Any:
 
 def _e8m0(byte: Any) -> Any:
     """2^(byte - 127): the byte is the float32 exponent; byte 0 is the subnormal 2^-127 (OCP MX 1.0, section 5.4.1)."""
-    wide = e.cast("uint32", byte)
-    return e.bits_as_f32(e.select(wide == e.u32(0), e.u32(0x00400000), wide << e.u32(23)))
+    return _exponent(e.cast("uint32", byte) << e.u32(23))
+
+
+def _exponent(bits: Any) -> Any:
+    return e.bits_as_f32(e.most(bits, e.u32(0x00400000)))
+
+
+def _e8m0_pair(word: Any) -> tuple[Any, Any]:
+    mask = e.u32(0x7F800000)
+    return _exponent((word << e.u32(23)) & mask), _exponent((word << e.u32(15)) & mask)
 
 
 def _e4m3(byte: Any) -> Any:
@@ -40,7 +48,13 @@ _NARROW: dict[str, Callable[[Any], Any]] = {
 }
 
 
-#: both halves of a word, low first
+def _e4m3_pair(word: Any) -> tuple[Any, Any]:
+    """By the device's own conversion to float16, which is exact."""
+    halves = e.hold(e.call("cvt_f16x2_e4m3x2", e.cast("uint16", word)), "halves", "uint32")
+    return _WIDEN_PAIR["float16"](halves)
+
+
+#: both elements of a word, low first: halves of 32 bits, or bytes of 16
 _WIDEN_PAIR: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "float16": lambda word: (
         e.call("cvt_f32_f16", e.cast("uint16", word)),
@@ -50,14 +64,24 @@ _WIDEN_PAIR: dict[str, Callable[[Any], tuple[Any, Any]]] = {
         e.bits_as_f32(word << e.u32(16)),
         e.bits_as_f32(word & e.u32(0xFFFF0000)),
     ),
+    "float8_e8m0fnu": _e8m0_pair,
+    "float8_e4m3fn": _e4m3_pair,
 }
 
 _NARROW_TWICE = {"float16": "cvt_f16x2_f32", "bfloat16": "cvt_bf16x2_f32"}
 
 
-def widen_pair(dtype: str, word: Any) -> tuple[Any, Any] | None:
-    """The float32 values of two 16-bit elements that one word holds; None for elements of other sizes."""
-    return _WIDEN_PAIR[dtype](word) if dtype in _WIDEN_PAIR else None
+def widen_pair(dtype: str, word: Any, converts: bool = True) -> tuple[Any, Any] | None:
+    """The float32 values of the two elements that one word holds; None where they are widened one by one.
+
+    Args:
+        dtype: of the elements.
+        word: 32 bits whose low ones hold them.
+        converts: whether the device converts pairs of fp8_e4m3fn itself.
+    """
+    if dtype not in _WIDEN_PAIR or (dtype == "float8_e4m3fn" and not converts):
+        return None
+    return _WIDEN_PAIR[dtype](word)
 
 
 def narrow_pair(dtype: str, low: Any, high: Any) -> Any:

@@ -68,7 +68,9 @@ def _scale_registers(plan: Plan) -> ScaleRegisters:
 
 def _reduce(plan: Plan) -> Reduce:
     tiling = plan.tiling
-    outputs = tiling.channels * tiling.tokens // plan.split
+    # of one token whose columns are steps, pairs of them stay to be added up
+    tokens = tiling.tokens // 2 if plan.access == "column" else tiling.tokens
+    outputs = tiling.channels * tokens // plan.split
     staged = plan.stores_fragments
     # beside the ring, which the next tile fills already
     beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
@@ -95,7 +97,9 @@ def _load_ring(plan: Plan) -> LoadRing:
         slots=plan.depth,
         warps=tiling.ring_warps * tiling.warps_k // rings,
         weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
-        activation_bytes=plan.rows_loaded * packing.geometry.block_k * plan.value_bytes,
+        activation_bytes=0
+        if plan.access == "column"
+        else plan.rows_loaded * packing.geometry.block_k * plan.value_bytes,
         scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
         zero_bytes=_metadata_bytes(plan, packing.zero_dtype),
         access=plan.access,

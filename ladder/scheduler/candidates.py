@@ -328,6 +328,10 @@ def _depths(plan: Plan) -> list[int]:
 def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     """The plan with and without lookahead, and with zero points taken off in either place, where there is a choice."""
     variants = [plan]
+    if "access" not in fixed and plan.family == "skinny" and plan.m_range[1] == 1:
+        # A token alone lies in registers where it can: of vector access that asks no more.
+        column = replace(plan, access="column")
+        variants = [column if plan.access == "vector" and not problems(column) else plan]
     # Warps of their own ring are bound by memory; those that share one wait for each other at every block.
     if "lookahead" not in fixed and plan.family == "ring" and plan.convert == "register":
         variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]

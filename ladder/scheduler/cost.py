@@ -182,8 +182,12 @@ def work(plan: Plan) -> Work:
     fmas = (plan.zero == "register" and plan.has_zeros) + (plan.scale == "register")
     fma += fmas * tiling.channels * k / 8 * 4 * tiling.warps_m
     flushes, flush_fma, flush_alu = _flush(plan, blocks)
-    # ldmatrix.x4 brings four 8 x 8 pieces: one step of two token tiles; wgmma reads all tokens for 64 channels by itself
-    fragments = 0 if warpgroups else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
+    # ldmatrix.x4 brings four 8 x 8 pieces: one step of two token tiles; wgmma reads all tokens for 64 channels by itself, one
+    # token lies in registers
+    columns = plan.access == "column"
+    fragments = (
+        0 if warpgroups or columns else steps * tiling.ring_warps * tiling.token_tiles / 2 * LANES
+    )
     # ... at the rate that was measured for the instruction, unless warps that copy for themselves are in its way
     in_the_way = warpgroups and not plan.load_warps
     read_by_tensor = products * tiling.tokens * 32 if in_the_way else 0
@@ -191,9 +195,13 @@ def work(plan: Plan) -> Work:
     metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
     elements = blocks * plan.rows_loaded * cut.block_k
     activations = elements * plan.value_bytes
+    copied = 0 if columns else activations
     # lookups are 4 bytes a lane of the same shared memory that all else passes through
     scratch += lsu * 4
-    lsu += fragments + weights * tiling.warps_m / 16 + (weights + metadata + activations) / 16
+    lsu += fragments + weights * tiling.warps_m / 16 + (weights + metadata + copied) / 16
+    if columns:  # words by lanes, and a mask for each of two registers a step
+        lsu += activations / 4
+        alu += steps * tiling.ring_warps * 2 * LANES
     if plan.access == "scalar":
         lsu += elements * 2
         alu += elements * 10
@@ -202,7 +210,7 @@ def work(plan: Plan) -> Work:
     turns = blocks * tiling.ring_warps * LANES
     alu += turns * fit.block_alu
     overhead = steps * tiling.ring_warps * fit.step_other * LANES + turns * fit.block_other
-    moved = weights * (1 + tiling.warps_m) + metadata * 2 + activations + fragments * 16 + scratch
+    moved = weights * (1 + tiling.warps_m) + metadata * 2 + copied + fragments * 16 + scratch
     moved += read_by_tensor
     return Work(
         products=products,
@@ -263,6 +271,8 @@ def _flush(plan: Plan, blocks: int) -> tuple[float, float, float]:
     # one FFMA for each class, and one for each set of activation sums
     fma = outputs * (product.classes + product.sums)
     pairs = tiling.ring_warps * tiling.row_tiles * 2 * LANES
+    if plan.access == "column" and plan.packing.geometry.groups_per_block == plan.block_steps:
+        pairs *= 2  # a lane's two columns are of different groups
     alu = pairs * SCALE_INSTRUCTIONS
     if plan.zero == "register":
         alu += pairs * product.classes * OFFSET_INSTRUCTIONS

@@ -168,11 +168,17 @@ _SHARED_RING: Mapping[str, object] = MappingProxyType(
 )
 
 
+#: what columns that are steps ask for
+_COLUMN: Mapping[str, object] = MappingProxyType(
+    {"family": "skinny", "convert": "register", "compute": "mma", "lookahead": False}
+)
+
+
 def completed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
     """Decisions by hand, with what has to be given up for them.
 
     Whatever the specialised family does not have makes the plan one of the ring family; converting in shared memory rules
-    out warpgroup products and lookahead. What was given by name is kept, for the plan checker to judge.
+    out warpgroup products and lookahead; what columns that are steps do not have leaves activations to the ring. What was given by name is kept, for the plan checker to judge.
     """
     left = plan.family == "specialised" and any(
         given.get(name, kept) != kept for name, kept in _SPECIALISED.items()
@@ -182,7 +188,17 @@ def completed(plan: Plan, given: Mapping[str, Any]) -> dict[str, Any]:
         ring |= {"lookahead": True, "zero": "register"}
     if given.get("convert", plan.convert) == "shared":
         ring |= {"compute": "mma", "lookahead": False}
+    if plan.access == "column" and not _is_one_token(plan, given):
+        ring |= {"access": "vector"}
     return {**ring, **given}
+
+
+def _is_one_token(plan: Plan, given: Mapping[str, Any]) -> bool:
+    """Whether activations still lie in registers, the steps of a block in the columns of a product."""
+    left = any(given.get(name, kept) != kept for name, kept in _COLUMN.items())
+    most = given.get("m_range", plan.m_range)[1]
+    tiling = given.get("tiling", plan.tiling)
+    return not left and most is not None and most <= 1 and tiling.token_tiles == 1
 
 
 #: the same for a plan itself, which holds its device by value

@@ -107,6 +107,8 @@ def choice_lines(plan: Plan) -> list[str]:
             else "fixed by hand: any stride of x"
         )
         lines.append(f"activations are read one at a time: {why}")
+    elif plan.access == "column":
+        lines.append("the token's activations lie in registers; each step of a block has a column")
     else:
         lines.append("activations are read 16 bytes at a time: x needs a unit stride along K")
     if cut.padded_k != cut.k:
@@ -156,7 +158,9 @@ def _arrangement_lines(plan: Plan) -> list[str]:
 
 def ranking_sections(plan: Plan) -> tuple[tuple[str, list[str]], ...]:
     """Runners-up and rejected candidates of a search over the same packing and M range."""
-    fixed = {"convert": plan.convert, "access": plan.access, "launch": plan.launch}
+    fixed = {"convert": plan.convert, "launch": plan.launch}
+    if plan.access != "column":  # of one token, which the search chooses itself
+        fixed["access"] = plan.access
     fixed["epilogue"] = plan.epilogue  # type: ignore[assignment]  # a mapping of mixed decisions
     try:
         ranking = rank(plan.op, plan.device, plan.packing, plan.m_range, fixed)

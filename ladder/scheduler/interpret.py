@@ -27,6 +27,7 @@ from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import index_of
 from ladder.scheduler.steps import activation_padding
+from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttype import Quantized
 
@@ -182,7 +183,8 @@ class _Rows:
         return self._sum_of(x, k_slices(self.plan))
 
     def _sum_of(self, x: Floats, slices: tuple[range, ...]) -> Floats:
-        first, *others = (self._slice_total(x, blocks) for blocks in slices)
+        part = self._columns_total if self.plan.access == "column" else self._slice_total
+        first, *others = (part(x, blocks) for blocks in slices)
         return sum(others, first)
 
     def _totals_of_tiles(self, x: Floats) -> Floats:
@@ -216,6 +218,22 @@ class _Rows:
                 group = first // cut.padded_group if plan.has_groups else 0
                 total = self._flush(total, x, self._steps(first, extent), group)
         return total
+
+    def _columns_total(self, x: Floats, blocks: range) -> Floats:
+        """The same where the columns of a product are steps: each has a total of its own, and they are added in the end."""
+        cut = self.plan.packing.geometry
+        totals = [np.zeros((len(x), len(self.lanes)), np.float32) for _ in range(TILE_TOKENS)]
+        at_once = [blocks] if not self.plan.flushes_per_block else [[block] for block in blocks]
+        for some in at_once:
+            steps = [s for b in some for s in self._steps(b * cut.block_k, cut.block_k)]
+            for column, total in enumerate(totals):
+                mine = [s for s in steps if s % self.plan.block_steps % TILE_TOKENS == column]
+                if mine:
+                    k = mine[0] * self.plan.program.step_k
+                    group = k // cut.padded_group if self.plan.has_groups else 0
+                    totals[column] = self._flush(total, x, mine, group)
+        pairs = [totals[i] + totals[i + 1] for i in range(0, TILE_TOKENS, 2)]
+        return (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
 
     def _in_place(self, total: Floats, x: Floats, blocks: range) -> Floats:
         """Products that all add to the accumulators; what is left to them is applied once."""

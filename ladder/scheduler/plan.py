@@ -44,7 +44,7 @@ FAMILIES = ("skinny", "ring", "specialised")
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
 COMPUTES = ("mma", "wgmma")
-ACCESSES = ("vector", "scalar", "tensor")
+ACCESSES = ("vector", "scalar", "tensor", "column")
 SCALES = ("accumulator", "register")
 LAUNCHES = ("plain", "pdl")
 
@@ -70,7 +70,7 @@ class Plan:
         multicast: CTAs of a cluster, side by side along the channels, that share their tokens: each loads a part for all.
         lookahead: whether the first fragments of a block are made beside the last products of the one before (keeps one
             slot less in flight, so depth >= 3; only where codes are converted in registers).
-        access: how activations are read, "vector" (16-byte copies), "scalar" or "tensor" (boxes of a tensor map).
+        access: how activations are read: "vector" (16-byte copies), "scalar", "tensor" (boxes), "column" (steps of one token).
         compute: the product instruction, "mma" (a warp's) or "wgmma" (a warpgroup's, activations read from shared memory).
         m_range: least and largest M that the kernel takes (None: no upper limit).
         launch: "plain" or "pdl" (programmatic dependent launch).
@@ -204,7 +204,7 @@ class Plan:
         if self.scale == "register":
             return 0
         if self.has_groups:
-            return self.packing.geometry.groups_per_block
+            return 1 if self.access == "column" else self.packing.geometry.groups_per_block
         return 1 if self.sum_sets else 0
 
     @property

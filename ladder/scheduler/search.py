@@ -37,7 +37,7 @@ TIE = 0.005
 WORTH_A_KERNEL = 0.05
 
 #: largest M of each range of a plan set; the last range has no limit
-RANGE_ENDS = (8, 16, 32, 64, 128, 256, 512, 1024, None)
+RANGE_ENDS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, None)
 
 #: where a range is cut further if the family of its plan has tiles that fit the parts, which then keep to that family
 FINER_ENDS = (48, 80, 96, 144, 160, 192, 224, 288, 320, 384)

@@ -59,8 +59,8 @@ class LoadRing(Stage):
         slots: slots of one ring; ``slots - 1`` blocks are in flight.
         warps: warps that share a ring.
         weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
-        access: "vector" (16-byte copies of activations), "scalar" (any stride and alignment) or "tensor" (boxes of a tensor
-            map, by bulk copies as everything else).
+        access: "vector" (16-byte copies of activations), "scalar" (any stride and alignment), "tensor" (boxes of a tensor
+            map, by bulk copies as everything else) or "column" (none: they lie in registers).
         align: alignment of each operand in a slot, in bytes; a 128-byte swizzle repeats every 1024.
     """
 

@@ -15,7 +15,7 @@ from ladder.scheduler.decisions import OFFERED, misfits
 from ladder.scheduler.plan import Plan, default_epilogue
 from ladder.scheduler.problem import Problem, Rule
 from ladder.scheduler.registers import given
-from ladder.scheduler.tiling import Tiling
+from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify_specialised import (
     multicast_is_even,
     persistent_is_kept,
@@ -150,6 +150,24 @@ def vector_access_is_aligned(plan: Plan) -> Iterator[Problem]:
         yield Problem(
             f"{plan.access} access needs groups without padding, {cut.group} is padded to {cut.padded_group}",
             'access="scalar"',
+        )
+
+
+def columns_are_steps(plan: Plan) -> Iterator[Problem]:
+    """Columns that are the steps of a block: of one token, multiplied by a warp's mma that has a ring of its own."""
+    if plan.access != "column":
+        return
+    cut, most = plan.packing.geometry, plan.m_range[1]
+    kept = plan.family == "skinny" and plan.compute == "mma" and plan.convert == "register"
+    if not kept or plan.lookahead or most is None or most > 1 or plan.tiling.token_tiles != 1:
+        yield Problem(
+            "columns are the steps of one token, in the skinny family, decoded in registers without lookahead",
+            'access="vector", or an M of 1',
+        )
+    if plan.block_steps > TILE_TOKENS and cut.groups_per_block > 1:
+        yield Problem(
+            f"a block of {plan.block_steps} steps and {cut.groups_per_block} groups does not fit {TILE_TOKENS} columns",
+            'access="vector"',
         )
 
 
@@ -296,6 +314,7 @@ RULES: tuple[Rule, ...] = (
     threads_fit,
     family_is_kept,
     vector_access_is_aligned,
+    columns_are_steps,
     zeros_are_exact,
     lookahead_has_room,
     specialised_is_kept,

@@ -58,12 +58,14 @@ def test_channel_tiles_round_up():
 
 
 def test_flushes_follow_groups_and_sums():
-    def flushes(weight, zero="sums") -> int:
+    def flushes(weight, zero="sums", access="vector") -> int:
         op = matmul(1, 64, 1024, activation="float16", weight=weight)
-        return schedule(op, zero=zero).flushes_per_block
+        return schedule(op, zero=zero, access=access).flushes_per_block
 
     assert flushes(W4) == 1
     assert flushes(INT4.grouped(32)) == 4
+    # columns that are steps hold the groups of a block apart
+    assert flushes(INT4.grouped(32), access="column") == 1
     assert flushes(INT4.grouped(512)) == 1
     assert flushes(types["fp4_e2m1"].grouped("channel")) == 0
     # one group, but activation sums are flushed with every block all the same

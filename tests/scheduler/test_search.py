@@ -47,6 +47,12 @@ def test_single_tokens_get_one_wave_of_many_k_slices(m, n, k):
     assert cost.limit.name == "BW dram"
 
 
+def test_one_token_has_its_activations_in_registers_where_that_can_be():
+    assert plan_for(1, 8192, 8192).access == "column"
+    assert plan_for(2, 8192, 8192).access == "vector"
+    assert plan_for(1, 8192, 8191).access == "scalar"
+
+
 def test_seven_row_tiles_make_a_balanced_wave():
     """28672 channels are 256 CTAs of 112: two for nearly every SM (measured on an H200: 29.3 us, the next best 30.0)."""
     op = matmul(1, 28672, 8192, activation="float16", weight=W4)

@@ -20,7 +20,7 @@ INT4 = types["int4"]
 W4 = INT4.grouped(128, zero="integer")
 
 
-def a_plan(m=1, n=512, k=1024, weight=W4, **decisions) -> Plan:
+def a_plan(m=2, n=512, k=1024, weight=W4, **decisions) -> Plan:
     activation = decisions.pop("activation", "float16")
     op = matmul(m, n, k, activation=activation, weight=weight)
     plan = schedule(op)
@@ -48,7 +48,7 @@ def a_plan(m=1, n=512, k=1024, weight=W4, **decisions) -> Plan:
         ),
         ({"m_range": (5, 3)}, "M from 5 to 3 is no range"),
         ({"m_range": (-1, 3)}, "M from -1 to 3 is no range"),
-        ({"m_range": (2, 8)}, "M = 1 of the operator is outside 2 .. 8"),
+        ({"m_range": (3, 8)}, "M = 2 of the operator is outside 3 .. 8"),
         ({"family": "skinny", "m_range": (0, 9)}, "skinny covers M with one CTA of 8 tokens"),
         ({"family": "skinny", "m_range": (0, None)}, "skinny covers M with one CTA of 8 tokens"),
         ({"tiling": Tiling(8, 1, 1, 4, 1), "depth": 20}, "shared "),
@@ -207,6 +207,32 @@ def test_epilogue_holds_what_the_operator_asks_for_once():
     assert "the epilogue holds bias 0 times" in check(replace(plan, epilogue=plan.epilogue[:1]))[0]
     twice = (*default_epilogue(op, plan.packing), AddBias())
     assert "the epilogue holds bias 2 times" in check(replace(plan, epilogue=twice))[0]
+
+
+def test_columns_that_are_steps_need_one_token_and_a_ring_of_its_own():
+    plan = a_plan(m=1)
+    assert (plan.access, plan.family, check(plan)) == ("column", "skinny", ())
+    for decisions in (
+        {"m_range": (0, 2)},
+        {"convert": "shared"},
+        {"lookahead": True, "depth": 3},
+        {"family": "ring", "tiling": Tiling(4, 2, 1, 1, 1)},
+        {"tiling": Tiling(4, 1, 1, 1, 2)},
+    ):
+        assert "columns are the steps of one token" in check(replace(plan, **decisions))[0]
+    assert (
+        "K to be a multiple of 8, not 1001"
+        in check(replace(a_plan(k=1001, m=1), access="column"))[0]
+    )
+
+
+def test_groups_of_a_long_block_do_not_fit_the_columns():
+    weight = types["int1"].grouped(32) if "int1" in types else types["uint1"].grouped(32)
+    plan = a_plan(m=1, weight=weight)
+    assert plan.block_steps > 8
+    assert plan.access == "vector"
+    (problem,) = check(replace(plan, access="column"))
+    assert "does not fit 8 columns" in problem
 
 
 def test_zeros_that_registers_cannot_take_off_exactly():

@@ -14,6 +14,7 @@ from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
+from ladder.codegen.stages.columns import sum_of_columns, write_columns
 from ladder.codegen.stages.epilogue import Place, Token, apply_epilogue, share_row_scales
 from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.store_fragments import FragmentStore
@@ -31,7 +32,10 @@ def reduce_and_store(kernel: Kernel, totals: Any, base: int) -> None:
     """Emit the end of a kernel whose warps all multiply; ``base`` is the first byte that the ring leaves free."""
     with e.stage("reduce"):
         e.sync_cta()
-        write_totals(kernel, totals, base)
+        if kernel.plan.access == "column":
+            write_columns(kernel, totals, base)
+        else:
+            write_totals(kernel, totals, base)
         e.sync_cta()
     with e.stage("store"):
         finish_outputs(kernel, base)
@@ -114,7 +118,6 @@ def _four(totals: Any, first: int) -> tuple[Any, int]:
 def finish_outputs(kernel: Kernel, base: int) -> None:
     """Sum the slices of every output, run the epilogue and store, one element a thread at a time."""
     plan, tiling = kernel.plan, kernel.plan.tiling
-    slices = plan.split * tiling.warps_k
     rows = plan.rows_loaded // plan.split
     count, threads = tiling.channels * rows, tiling.threads
     with e.loop(-(-count // threads), "output") as i:
@@ -122,18 +125,26 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
         with e.when(True if count % threads == 0 else index < count):
             row, token = index % tiling.channels, index // tiling.channels
             channel = kernel.block_n * tiling.channels + row
-            place = e.bind(_fragment_place(kernel, row, token), "place")
-            stride = tiling.tile_rows * tiling.warps_m * tiling.token_tiles * 128 // plan.split
-            value = kernel.shared["float32"][base // 4 + place]
-            for k_slice in range(1, slices):
-                value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
-            value = e.bind(value, "value")
+            value = e.bind(_sum_of_slices(kernel, row, token, base), "value")
             token_ = Token(kernel, token if plan.split == 1 else kernel.rank * rows + token)
             m = token_.index
             with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
                 value = apply_epilogue(kernel, value, Place(channel, token_))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
+
+
+def _sum_of_slices(kernel: Kernel, row: Any, token: Any, base: int) -> Any:
+    """Output (row, token) of the CTA's tile: what all K slices have of it, in order."""
+    plan, tiling = kernel.plan, kernel.plan.tiling
+    if plan.access == "column":
+        return sum_of_columns(kernel, row, base)
+    place = e.bind(_fragment_place(kernel, row, token), "place")
+    stride = tiling.tile_rows * tiling.warps_m * tiling.token_tiles * 128 // plan.split
+    value = kernel.shared["float32"][base // 4 + place]
+    for k_slice in range(1, plan.split * tiling.warps_k):
+        value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
+    return value
 
 
 def _fragment_place(kernel: Kernel, row: Any, token: Any) -> Any:

@@ -20,19 +20,23 @@ from ladder.codegen.stages.metadata import Metadata
 from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.scheduler.stage import GroupScale
+from ladder.scheduler.tiling import TILE_TOKENS
 
-#: value of (name, row tile, half), None where the type has none
-Reader = Callable[[str, int, int], Any]
+#: values of (name, row tile) for rows g and g + 8, None where the type has none
+Reader = Callable[[str, int], tuple[Any, Any] | None]
 
 
 @dataclass(frozen=True)
 class _Term:
-    """``total += factor * source`` for one row half of one row tile: a class of products, or a set of activation sums."""
+    """``total += factor * source`` for one row half of one row tile: a class of products, or a set of activation sums.
+
+    There is a factor for both columns that a lane holds, or one for each.
+    """
 
     row_tile: int
     half: int
     source: Any
-    factor: Any
+    factors: tuple[Any, ...]
     first: Callable[[int], int]
 
 
@@ -59,10 +63,22 @@ class GroupScaleEmitter:
     def open(self, slot: Any, group: int) -> list[_Term]:
         """Terms of a flush with group ``group`` of the block in a ring slot, or with the single group."""
         if not self.kernel.plan.has_groups:
-            return self._terms(self.metadata.single)
+            return self._terms([self.metadata.single_rows])
+        groups = [group] if self.kernel.plan.access != "column" else self._groups_of_columns()
         return self._terms(
-            lambda name, row_tile, half: self.metadata.in_slot(name, slot, group, row_tile, half)
+            [partial(self.metadata.rows_in_slot, slot=slot, group=group) for group in groups]
         )
+
+    def _groups_of_columns(self) -> list[Any]:
+        """Groups of the block that a lane's two columns belong to, where columns are steps; one if it is the same."""
+        plan = self.kernel.plan
+        groups = plan.packing.geometry.groups_per_block
+        steps = plan.block_steps // groups
+        first = self.kernel.lane % 4 * 2
+        columns = [first, first + 1] if steps == 1 else [first // steps]
+        if plan.block_steps < TILE_TOKENS:  # the others hold zeros
+            return [e.least(group, groups - 1) for group in columns]
+        return columns if groups > 1 else [0]
 
     def flush(self, terms: list[_Term], tiles: Sequence[int]) -> None:
         """Add the accumulators of some token tiles to the totals and clear them."""
@@ -74,41 +90,51 @@ class GroupScaleEmitter:
 
     def flush_last(self) -> None:
         """Flush everything with the only group there is."""
-        self.flush(self._terms(self.metadata.single), range(self.multiply.stage.token_tiles))
+        self.flush(self._terms([self.metadata.single_rows]), range(self.multiply.stage.token_tiles))
 
-    def _terms(self, read: Reader) -> list[_Term]:
+    def _terms(self, columns: list[Reader]) -> list[_Term]:
+        """Terms of a flush; ``columns`` read for both columns of a lane, or for each."""
         with e.stage(self.stage.name):
             self.flushes += 1
             return [
                 term
                 for row_tile in range(self.multiply.stage.row_tiles)
-                for half in range(2)
-                for term in self._row_terms(row_tile, half, read)
+                for term in self._tile_terms(row_tile, columns)
             ]
 
-    def _row_terms(self, row_tile: int, half: int, read: Reader) -> list[_Term]:
-        tag, multiply = f"{self.flushes}_{row_tile}_{half}", self.multiply
-        plan = self.kernel.plan
-        scale = self._held(read("scales", row_tile, half), f"s{tag}")
+    def _tile_terms(self, row_tile: int, columns: list[Reader]) -> list[_Term]:
+        multiply, plan = self.multiply, self.kernel.plan
+        scales = [self._rows(read, "scales", row_tile) for read in columns]
+        zeros = [self._rows(read, "zeros", row_tile) if plan.sum_sets else None for read in columns]
         terms = []
-        for cls, affine in enumerate(plan.deferred):
-            alpha = float(affine[half].alpha)
-            factor = e.f32(alpha) if scale is None else scale
-            if scale is not None and alpha != 1.0:
-                factor = self._held(scale * e.f32(alpha), f"f{tag}_{cls}")
-            place = partial(multiply.acc_index, row_tile, cls=cls)
-            terms.append(_Term(row_tile, half, multiply.acc, factor, place))
-        zero = self._held(read("zeros", row_tile, half), f"z{tag}") if plan.sum_sets else None
-        for index, betas in enumerate(plan.sum_sets):
-            factor = self._zero_factor(scale, zero, float(betas[half]))
-            if factor is not None:
-                place = partial(multiply.sum_index, index)
-                factor = self._held(factor, f"o{tag}_{index}")
-                terms.append(_Term(row_tile, half, multiply.sum, factor, place))
+        for half in range(2):
+            scale = [None if rows is None else rows[half] for rows in scales]
+            zero = [None if rows is None else rows[half] for rows in zeros]
+            for cls, affine in enumerate(plan.deferred):
+                factors = tuple(self._factor(s, float(affine[half].alpha)) for s in scale)
+                place = partial(multiply.acc_index, row_tile, cls=cls)
+                terms.append(_Term(row_tile, half, multiply.acc, factors, place))
+            for index, betas in enumerate(plan.sum_sets):
+                beta, pairs = float(betas[half]), zip(scale, zero, strict=True)
+                offsets = [self._zero_factor(s, z, beta) for s, z in pairs]
+                if offsets[0] is not None:
+                    factors = tuple(e.hold(offset, "o", "float32") for offset in offsets)
+                    place = partial(multiply.sum_index, index)
+                    terms.append(_Term(row_tile, half, multiply.sum, factors, place))
         return terms
 
-    def _held(self, value: Any, name: str) -> Any:
-        return None if value is None else e.hold(value, name, "float32")
+    def _rows(self, read: Reader, name: str, row_tile: int) -> tuple[Any, Any] | None:
+        """Held values of rows g and g + 8."""
+        rows = read(name, row_tile)
+        if rows is None:
+            return None
+        return e.hold(rows[0], name, "float32"), e.hold(rows[1], name, "float32")
+
+    def _factor(self, scale: Any, alpha: float) -> Any:
+        """Factor of a class of products."""
+        if scale is None:
+            return e.f32(alpha)
+        return scale if alpha == 1.0 else e.hold(scale * e.f32(alpha), "f", "float32")
 
     def _zero_factor(self, scale: Any, zero: Any, beta: float) -> Any:
         """Factor of a set of activation sums, or None when it is zero."""
@@ -127,7 +153,8 @@ class GroupScaleEmitter:
         first = (term.row_tile * self.multiply.stage.token_tiles + tile) * 4 + 2 * term.half
         at = term.first(tile) + 2 * term.half
         for j in range(2):
-            product = e.as_f32(self.multiply.kind, term.source[at + j]) * term.factor
+            factor = term.factors[j % len(term.factors)]
+            product = e.as_f32(self.multiply.kind, term.source[at + j]) * factor
             e.store(self.total, first + j, product + self.total[first + j])
 
 

@@ -179,6 +179,8 @@ class RingEmitter:
     def _copies_of_activations(self, block: Any, slot: Any) -> list[Callable[[], None]]:
         if self.ring.access == "vector":
             return self._started_activations(block, slot)
+        if self.ring.access == "column":
+            return []
         return [partial(self._load_activations, block, slot + self.offsets["x"])]
 
     def _copies_of_metadata(self, block: Any, slot: Any) -> list[Callable[[], None]]:

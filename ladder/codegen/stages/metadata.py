@@ -16,6 +16,8 @@ from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
 
 #: arena view that holds elements of a size
 _VIEW = {1: "uint8", 2: "uint16", 4: "float32"}
+#: the same for two of them
+_BOTH = {1: "uint16", 2: "uint32"}
 
 
 class Metadata:
@@ -29,6 +31,7 @@ class Metadata:
         self.kernel, self.offsets = kernel, offsets
         packing = kernel.plan.packing
         self.dtypes = {"scales": packing.scale_dtype, "zeros": packing.zero_dtype}
+        self._converts = kernel.plan.device.has("cvt.e4m3x2")
         self._held: dict[str, Any] = {}
         if not kernel.plan.has_groups:
             for name, dtype in self.dtypes.items():
@@ -56,21 +59,30 @@ class Metadata:
         """Value of the only group."""
         return self._held[name][2 * row_tile + half] if name in self._held else None
 
-    def rows_in_slot(self, name: str, slot: Any, group: int) -> tuple[Any, Any] | None:
-        """Values of rows g and g+8 of the warp's one row tile, by one load where they share a word."""
+    def single_rows(self, name: str, row_tile: int) -> tuple[Any, Any] | None:
+        """Values of the only group for rows g and g+8."""
+        if name not in self._held:
+            return None
+        return self.single(name, row_tile, 0), self.single(name, row_tile, 1)
+
+    def rows_in_slot(
+        self, name: str, row_tile: int, *, slot: Any, group: Any
+    ) -> tuple[Any, Any] | None:
+        """Values of a group of the block in a slot for rows g and g+8, which lie side by side: by one load if it can be."""
         dtype = self.dtypes[name]
         if dtype is None:
             return None
-        if dtype.itemsize == 2:
-            place = self._place(slot, name, group, 0) // 4
-            word = e.hold(self.kernel.shared["uint32"][place], f"{name}_rows", "uint32")
-            pair = widen_pair(dtype.name, word)
+        both = _BOTH.get(dtype.itemsize)
+        if both is not None:
+            place = self._place(slot, name, group, row_tile) // (2 * dtype.itemsize)
+            stored = e.cast("uint32", self.kernel.shared[both][place])
+            pair = widen_pair(dtype.name, e.hold(stored, f"{name}_rows", "uint32"), self._converts)
             if pair is not None:
                 return pair
-        g, h = (self.in_slot(name, slot, group, 0, half) for half in range(2))
+        g, h = (self.in_slot(name, slot, group, row_tile, half) for half in range(2))
         return g, h
 
-    def in_slot(self, name: str, slot: Any, group: int, row_tile: int, half: int) -> Any:
+    def in_slot(self, name: str, slot: Any, group: Any, row_tile: int, half: int) -> Any:
         """Value of group ``group`` of the block in the slot that begins at byte ``slot``."""
         dtype = self.dtypes[name]
         if dtype is None:
@@ -79,7 +91,7 @@ class Metadata:
         view = self.kernel.shared[_VIEW[dtype.itemsize]]
         return widen(dtype.name, view[first + half])
 
-    def _place(self, slot: Any, name: str, group: int, row_tile: int) -> Any:
+    def _place(self, slot: Any, name: str, group: Any, row_tile: int) -> Any:
         """First byte of the lane's two rows of a row tile in a slot."""
         plan, dtype = self.kernel.plan, self.dtypes[name]
         assert dtype is not None

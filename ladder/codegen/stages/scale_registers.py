@@ -56,7 +56,7 @@ class ScaleRegistersEmitter:
     def enter_group(self, slot: Any, group: int) -> None:
         """Make S and Z of a group of the block that lies in a ring slot."""
         if self.kernel.plan.has_groups:
-            self._set(lambda name: self.metadata.rows_in_slot(name, slot, group))
+            self._set(lambda name: self.metadata.rows_in_slot(name, 0, slot=slot, group=group))
 
     def _set(self, read: Reader) -> None:
         with e.stage(ScaleRegisters.name):

@@ -1,0 +1,120 @@
+"""Activations of one token in registers, and products whose eight columns are the steps of a block.
+
+One token fills one of the eight columns of a product. Here step s of a block goes to column s % 8 and finds zeros in the
+others, so that each column holds the sums of its own steps: groups of one step are told apart without a flush between
+them. The columns are added up at the end, when they are float32 totals.
+
+    B fragment of step s (PTX ISA, mma.m16n8k16): lane (g, t) holds k = 2t, 2t + 1 and 2t + 8, 2t + 9 of column g
+    lane (g, t) loads them of step g, for all steps at once, and hands out zeros where g is not the step's column
+    totals: lane (g, t) holds columns 2t and 2t + 1 of rows g and g + 8
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ladder.codegen import emit as e
+from ladder.codegen.context import Kernel
+from ladder.codegen.stages.multiply import MultiplyEmitter
+from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.stage import CHUNK_BYTES, Multiply
+from ladder.scheduler.tiling import TILE_TOKENS
+
+#: bytes of a word, and of the activations of one step: two chunks
+WORD = 4
+STEP_BYTES = 2 * CHUNK_BYTES
+#: lanes that hold a row of totals
+ROW_LANES = 4
+
+
+class TokenColumns:
+    """Emits the loads of one kernel: two words a lane for every eight steps, one block ahead."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.plan = kernel, kernel.plan
+        self.steps = self.plan.block_steps
+        self.rounds = -(-self.steps // TILE_TOKENS)
+        self.words = e.registers("token", 2 * self.rounds, "uint32")
+        self.ahead = e.registers("token_ahead", 2 * self.rounds, "uint32")
+        self.column = kernel.lane // 4
+        count = min(self.steps, TILE_TOKENS)
+        self.masks = e.registers("column", count, "uint32")
+        for place in range(count):
+            mask = e.select(self.column == place, e.u32(0xFFFFFFFF), e.u32(0))
+            # Opaque to the compiler, which would make each mask anew in every block: two operations in place of none.
+            e.store(self.masks, place, e.call("hold_u32", mask))
+        #: whether a lane may be beyond the activations: in a block that is not whole, or in a column that no step has
+        self.edged = bool(self.plan.op.k % self.plan.packing.geometry.block_k) or bool(
+            self.steps % TILE_TOKENS
+        )
+
+    def fetch(self, block: Any) -> None:
+        """Start to load what the steps of a block multiply."""
+        with e.stage("load token"):
+            for place in range(2 * self.rounds):
+                element = self._element(block, place)
+                if self.edged:
+                    element = e.select(element < self.plan.op.k, element, 0)
+                source = self.kernel.arg["x"].ptr_to([element])
+                e.ptx("ld.global.b32", self.ahead[place], source)
+
+    def take(self, block: Any) -> None:
+        """Make the block that was fetched last the one to multiply."""
+        with e.stage("load token"):
+            for place in range(2 * self.rounds):
+                word = self.ahead[place]
+                if self.edged:
+                    word = e.select(self._element(block, place) < self.plan.op.k, word, e.u32(0))
+                e.store(self.words, place, word)
+
+    def fragment(self, step: int) -> list[Any]:
+        """The B fragment of a step: its activations in its own column, zeros in the others."""
+        turn, column = divmod(step, TILE_TOKENS)
+        return [self.words[2 * turn + half] & self.masks[column] for half in range(2)]
+
+    def _element(self, block: Any, place: int) -> Any:
+        """Index of the first activation of one of the lane's words."""
+        turn, half = divmod(place, 2)
+        nbytes = self.plan.value_bytes
+        step = turn * TILE_TOKENS + self.column
+        within = step * STEP_BYTES + half * CHUNK_BYTES + self.kernel.lane % 4 * WORD
+        return block * self.plan.packing.geometry.block_k + within // nbytes
+
+
+class ColumnMultiplyEmitter(MultiplyEmitter):
+    """Products of one token: see the module's docstring."""
+
+    def __init__(self, kernel: Kernel, stage: Multiply, token: TokenColumns) -> None:
+        super().__init__(kernel, stage)
+        self.token = token
+
+    def read(self, _start: Any, step: int, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
+        """B fragments of steps ``step`` and ``step + 1`` of a block, for the one token tile."""
+        for half in range(min(2, self.token.steps - step)):
+            for index, word in enumerate(self.token.fragment(step + half)):
+                e.store(self.b, 4 * bank + 2 * half + index, word)
+        return self.carried(_start, step, tiles, bank)
+
+
+def write_columns(kernel: Kernel, totals: Any, base: int) -> None:
+    """Write the warp's totals, columns added in pairs: ``[slice][row tile][16 rows][4 lanes]`` float32 from byte ``base`` on."""
+    tiling = kernel.plan.tiling
+    for row_tile in range(tiling.row_tiles):
+        tile = kernel.slice * tiling.tile_rows + kernel.warp_n * tiling.row_tiles + row_tile
+        for half in range(2):
+            first = 4 * row_tile + 2 * half
+            target = base // WORD + tile * (TILE_ROWS * ROW_LANES) + half * 32 + kernel.lane
+            e.store(kernel.shared["float32"], target, totals[first] + totals[first + 1])
+
+
+def sum_of_columns(kernel: Kernel, row: Any, base: int) -> Any:
+    """The total of a row of the CTA: its columns, then the K slices, in order."""
+    tiling = kernel.plan.tiling
+    parts = e.registers("columns", ROW_LANES, "float32")
+    value = None
+    for k_slice in range(tiling.warps_k):
+        place = base // WORD + (k_slice * tiling.channels + row) * ROW_LANES
+        e.load_vector(parts, 0, kernel.shared["float32"], place, ROW_LANES)
+        part = (parts[0] + parts[1]) + (parts[2] + parts[3])
+        value = e.hold(part if value is None else value + part, "row_total", "float32")
+    return value
