@@ -15,7 +15,7 @@ import numpy as np
 from ladder.errors import LaunchError, PackingError, ShapeError
 from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
 from ladder.runtime.packed import Packed
-from ladder.runtime.variant import VECTOR_BYTES, OperatorLike, Variant, vector_elements
+from ladder.runtime.variant import VECTOR_BYTES, OperatorLike, Variant
 
 #: outputs of two bytes that a store of 16 bytes writes; rows of y have to start at multiples of them
 OUT_PIECE = 8

@@ -103,11 +103,9 @@ def encode(value: Any) -> Json:
             return _tagged("range", len(value))
         case TType():
             return _encode_type(value)
-        case Device():
-            return _encode_device(value)
     name = _name(type(value))
     if name is not None and is_dataclass(value):
-        return _encode_fields(name, value)
+        return _encode_device(value) if isinstance(value, Device) else _encode_fields(name, value)
     raise PlanError(
         f"{type(value).__name__} has no form in JSON",
         at=repr(value)[:80],
