@@ -140,7 +140,7 @@ class QuantizeActivations:
         top, scaled = np.float32(self.top), rows * inverse
         nan = np.uint8(self.target.nan_codes[0])
         codes = np.clip(scaled, -top, top).astype(self.out_dtype).view(np.uint8)
-        return np.where(np.isnan(scaled), nan, codes).view(self.out_dtype)
+        return np.asarray(np.where(np.isnan(scaled), nan, codes).view(self.out_dtype))
 
     def __str__(self) -> str:
         m = "any" if self.m is None else self.m
