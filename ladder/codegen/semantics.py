@@ -258,6 +258,9 @@ mul_f16x2, mul_bf16x2 = _lanes16(np.multiply), _lanes_bf16(np.multiply)
 #: minimum and maximum return the operand that is a number (PTX ISA min, max without .NaN)
 min_f16x2, min_bf16x2 = _lanes16(np.fmin), _lanes_bf16(np.fmin)
 max_f16x2, max_bf16x2 = _lanes16(np.fmax), _lanes_bf16(np.fmax)
+#: with .NaN, a NaN where either operand is one
+max_nan_f16x2, max_nan_bf16x2 = _lanes16(np.maximum), _lanes_bf16(np.maximum)
+abs_f16x2, abs_bf16x2 = _lanes16(np.abs), _lanes_bf16(np.abs)
 neg_f16x2, neg_bf16x2 = _lanes16(np.negative), _lanes_bf16(np.negative)
 
 
@@ -383,6 +386,10 @@ MEANINGS: dict[str, Meaning] = {
     "min_bf16x2": min_bf16x2,
     "max_f16x2": max_f16x2,
     "max_bf16x2": max_bf16x2,
+    "max_nan_f16x2": max_nan_f16x2,
+    "max_nan_bf16x2": max_nan_bf16x2,
+    "abs_f16x2": abs_f16x2,
+    "abs_bf16x2": abs_bf16x2,
     "neg_f16x2": neg_f16x2,
     "neg_bf16x2": neg_bf16x2,
     "e4m3x2_to_f16x2": e4m3x2_to_f16x2,
