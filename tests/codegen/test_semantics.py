@@ -238,14 +238,11 @@ def test_single_fma_rounds_once(a, b, c):
 
 
 @pytest.mark.parametrize(
-    "greatest, magnitude, codes, infinity",
-    [
-        (s.max_nan_f16x2, s.abs_f16x2, SPECIAL16, 0x7C00),
-        (s.max_nan_bf16x2, s.abs_bf16x2, SPECIAL_BF, 0x7F80),
-    ],
+    "pair, codes, infinity", [("f16x2", SPECIAL16, 0x7C00), ("bf16x2", SPECIAL_BF, 0x7F80)]
 )
-def test_greatest_magnitudes_are_in_the_order_of_their_bits(greatest, magnitude, codes, infinity):
+def test_greatest_magnitudes_are_in_the_order_of_their_bits(pair, codes, infinity):
     """A NaN counts as the greatest, and is the canonical one."""
+    greatest, magnitude = s.MEANINGS[f"max_nan_{pair}"], s.MEANINGS[f"abs_{pair}"]
 
     def ordered(code):
         return 0x7FFF if code & 0x7FFF > infinity else code & 0x7FFF
