@@ -9,14 +9,9 @@ import pytest
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, Tiling, choose_packing, default_epilogue, estimate
-from ladder.scheduler.cost import (
-    LOOKAHEAD_SLOTS,
-    SCHEDULERS,
-    WARPGROUP_LATENCY,
-    Bound,
-    work,
-)
+from ladder.scheduler.cost import SCHEDULERS, WARPGROUP_LATENCY, Bound
 from ladder.scheduler.fit import FITS
+from ladder.scheduler.work import LOOKAHEAD_SLOTS, work
 
 H200 = devices["h200"]
 W4 = types["int4"].grouped(128, zero="integer")
