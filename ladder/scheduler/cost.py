@@ -35,7 +35,7 @@ STEP_LATENCY = 33.0
 #: cycles that a warpgroup waits in one block besides issuing and multiplying: the end of a group's products, and the barrier;
 #: where a warp of its own loads, the ring alone
 WARPGROUP_LATENCY = 350.0
-SPECIALISED_LATENCY = 155.0
+SPECIALISED_LATENCY = 135.0
 
 #: part of the SMs that clusters of so many CTAs can fill: they stay within a group of SMs, whose size no power of two
 #: divides (measured on an H200: 66 clusters of 2 run at once, 30 of 4)
@@ -43,6 +43,9 @@ CLUSTER_SHARE = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.72}
 
 #: warpgroups that fill the tensor cores of an SM; twice as many limit each other by issue
 PAIR = 2
+
+#: tokens of the widest product
+WIDE_TOKENS = 256
 
 #: warp schedulers of an SM
 SCHEDULERS = 4
@@ -157,7 +160,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
         busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
-    start = fit.start_us + (dict(fit.cluster_us).get(plan.split, 0.0) if summed else 0.0)
+    start = fit.start_us + (_exchange_us(plan) if summed else 0.0)
     if plan.launch == "pdl":
         start += fit.pdl_start_us
     return Cost(
@@ -168,7 +171,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         in_flight=in_flight,
         bounds=(
             *_sm_bounds(plan, of_cta, busiest, share),
-            *_memory_bounds(plan, of_cta, ctas, tokens, in_flight),
+            *_memory_bounds(plan, of_cta, ctas, tokens, share, in_flight),
         ),
         launch_us=constants.launch_us + start,
         ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
@@ -176,6 +179,12 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         refill_us=(waves - 1) * wave / resident,
         overlap=fit.overlap,
     )
+
+
+def _exchange_us(plan: Plan) -> float:
+    """What summing the K slices of a cluster takes: each CTA sends all of its tile but the part that it sums itself."""
+    away = plan.tiling.channels * plan.tiling.tokens * 4 * (plan.split - 1) / plan.split
+    return away / FITS[plan.family].exchange
 
 
 def _busiest(plan: Plan, tiles: int) -> int:
@@ -199,13 +208,15 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     if warpgroups == PAIR:
         warpgroups *= together
     share = dict(fit.tensor).get((plan.tiling.warps_k, warpgroups), 1.0)
+    wide = plan.tiling.tokens == WIDE_TOKENS
+    share *= dict(fit.sustained).get((plan.op.activation.name, wide), 1.0)
     product = device.instruction(_product(plan))
     rate = product.per_second or device.pipe_per_second("tensor") / LANES * product.operations
     amount = ctas * of_cta.products * product.operations
     bounds = [Bound("P tensor", amount, "operations an SM", share * rate / device.sms / 1e6)]
-    for pipe, reached in (("alu", fit.alu), ("fma", 1.0), ("lsu", 1.0), ("issue", 1.0)):
+    for pipe in ("alu", "fma", "lsu", "issue"):
         lanes = ctas * float(getattr(of_cta, pipe))
-        per_us = reached * device.pipe(pipe) * clock
+        per_us = device.pipe(pipe) * clock
         bounds.append(Bound(f"P_D {pipe}", lanes, "lane instructions an SM", per_us))
     shared = device.level("shared").bytes_per_second / device.sms / 1e6
     bounds.append(Bound("BW shared", ctas * of_cta.shared_bytes, "B an SM", shared))
@@ -228,7 +239,7 @@ def _product(plan: Plan) -> str:
 
 
 def _memory_bounds(
-    plan: Plan, of_cta: Work, ctas: int, m: int, in_flight: int
+    plan: Plan, of_cta: Work, ctas: int, m: int, share: int, in_flight: int
 ) -> tuple[Bound, ...]:
     """Ceilings of L2 and dram, which all SMs share, and Little's law."""
     device, op = plan.device, plan.op
@@ -237,7 +248,7 @@ def _memory_bounds(
     passes = 1
     if weights > L2_SHARE * device.l2_bytes:
         # rows of tokens that do not run together read the weights again
-        together = max(1, group_of(plan), device.sms // plan.channel_tiles)
+        together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     stores = m * op.n * op.out.dtype.itemsize
     from_dram = passes * weights + m * op.k * plan.value_bytes + stores

@@ -33,7 +33,7 @@ class Work:
         alu, fma, lsu: lane instructions.
         issue: warp instructions times 32, on all pipes.
         shared_bytes: read from and written to shared memory.
-        weight_bytes, activation_bytes: read from L2.
+        weight_bytes, activation_bytes: that come from L2; those that CTAs load for each other, too: sharing them gained nothing.
         in_flight: bytes of weights and metadata that its rings keep on their way.
     """
 
@@ -105,7 +105,7 @@ def work(plan: Plan) -> Work:
         + overhead,
         shared_bytes=moved + 2 * tiling.warps_k * tiling.channels * tiling.tokens * 4,
         weight_bytes=weights + metadata,
-        activation_bytes=activations / plan.multicast,
+        activation_bytes=activations,
         # a slot is refilled when its block is used up, which is late
         in_flight=int(
             ring.rings

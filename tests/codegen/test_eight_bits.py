@@ -19,6 +19,7 @@ from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
 from ladder.scheduler import Plan, Tiling, choose_packing
 from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.raster import group_of
 from ladder.scheduler.tiling import TILE_TOKENS
 from tests.codegen.conftest import Emulated
 
@@ -165,14 +166,16 @@ def test_what_pairs_of_ctas_cannot_share_is_refused() -> None:
         specialised(op, (1, 4, 1), multicast=2, m_range=(64, None))
 
 
-def test_the_search_shares_activations_of_8_bits_and_many_tokens() -> None:
-    def chosen(activation: str, name: str, m: int) -> int:
-        op = replace(operator(activation, name, 8192, 8192), m=m)
-        plan: Any = ladder.schedule(op, "h200")
-        return int(plan.multicast)
-
-    assert chosen("int8", "int4", 4096) == chosen("fp8_e4m3fn", "fp4_e2m1", 1024) == 2
-    assert chosen("int8", "int4", 64) == chosen("float16", "int4", 4096) == 1
+@pytest.mark.parametrize(
+    "activation, name", [("int8", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("int8", "int4")]
+)
+def test_tiles_in_groups_are_each_done_once(emulated: Emulated, activation: str, name: str) -> None:
+    """Five token tiles: a group of four, and one that goes channel by channel."""
+    op = operator(activation, name, 136, 272)
+    plan = replace(specialised(op, (1, 4, 2)), device=replace(H200, sms=4), persistent=True)
+    plan.verify()
+    assert group_of(plan) == 4
+    check(emulated, plan, 77)
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
