@@ -24,6 +24,8 @@ from ladder.ttile.isa import WGMMA_STEP
 SKINNY_ROW_TILES = (1, 2, 4, 7)
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
 SKINNY_DEPTHS = (2, 3, 4, 6, 8)
+#: slots of a ring beside activations in registers
+COLUMN_DEPTH = 2
 
 #: (warps_n, warps_m, row_tiles, token_tiles): 32 .. 256 channels x 16 .. 128 tokens
 RING_SHAPES = (
@@ -306,9 +308,10 @@ def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     """The plan with and without lookahead, and with zero points taken off in either place, where there is a choice."""
     variants = [plan]
     if "access" not in fixed and plan.family == "skinny" and plan.m_range[1] == 1:
-        # A token alone lies in registers where it can: of vector access that asks no more.
+        # A token alone may lie in registers; it is loaded one block ahead, so that more slots would wait for it.
         column = replace(plan, access="column")
-        variants = [column if plan.access == "vector" and not problems(column) else plan]
+        fits = plan.access == "vector" and plan.depth == COLUMN_DEPTH and not problems(column)
+        variants = [column, plan] if fits else [plan]
     # Warps of their own ring are bound by memory; those that share one wait for each other at every block.
     if "lookahead" not in fixed and plan.family == "ring" and plan.convert == "register":
         variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]

@@ -11,6 +11,7 @@ every further wave come on top.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ladder.scheduler.fit import FITS
@@ -25,12 +26,6 @@ LARGE_M = 4096
 
 #: part of the L2 that weights may fill and still be there for the next row of CTAs
 L2_SHARE = 0.7
-
-#: cycles that a warp waits in one block besides issuing: slot, shared loads, start and end of the products
-BLOCK_LATENCY = 200.0
-
-#: cycles from one step's products to those of the next on the same accumulators (mma latency)
-STEP_LATENCY = 33.0
 
 #: cycles that a warpgroup waits in one block besides issuing and multiplying: the end of a group's products, and the barrier;
 #: where a warp of its own loads, the ring alone
@@ -156,13 +151,14 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
     wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
-    busiest, summed = -(-ctas // sms), plan.split > 1
+    busiest, summed = float(-(-ctas // sms)), plan.split > 1
+    if waves > 1:
+        busiest += fit.clumped * (waves * resident - busiest)
     if plan.persistent:
         wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
         busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
-    start = fit.start_us + (_exchange_us(plan) if summed else 0.0)
-    if plan.launch == "pdl":
-        start += fit.pdl_start_us
+    # as long as memory brings what the rings hold at first
+    filling = fit.filling * min(in_flight, plan.packing.nbytes) / device.dram_bytes_per_second * 1e6
     return Cost(
         m=tokens,
         ctas=ctas,
@@ -170,15 +166,22 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         waves=waves,
         in_flight=in_flight,
         bounds=(
-            *_sm_bounds(plan, of_cta, busiest, share),
+            *_sm_bounds(plan, of_cta, busiest, share, filling),
             *_memory_bounds(plan, of_cta, ctas, tokens, share, in_flight),
         ),
-        launch_us=constants.launch_us + start,
+        launch_us=constants.launch_us + _start_us(plan) + (_exchange_us(plan) if summed else 0.0),
         ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
         # while one of several resident blocks starts, the others keep the memory busy
         refill_us=(waves - 1) * wave / resident,
         overlap=fit.overlap,
     )
+
+
+def _start_us(plan: Plan) -> float:
+    """Start and end of a kernel besides launch and ramp."""
+    fit, tiling = FITS[plan.family], plan.tiling
+    start = fit.start_us + (fit.pdl_start_us if plan.launch == "pdl" else 0.0)
+    return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
 
 
 def _exchange_us(plan: Plan) -> float:
@@ -187,11 +190,11 @@ def _exchange_us(plan: Plan) -> float:
     return away / FITS[plan.family].exchange
 
 
-def _busiest(plan: Plan, tiles: int) -> int:
+def _busiest(plan: Plan, tiles: int) -> float:
     """Parts of tiles (a whole one has ``split``) that the busiest CTA of a persistent kernel works through."""
     whole, rest = divmod(tiles, plan.persistent_ctas)
     last = 1 if plan.shared_tiles(tiles) else plan.split
-    return whole * plan.split + (last if rest else 0)
+    return float(whole * plan.split + (last if rest else 0))
 
 
 def _representative(plan: Plan) -> int:
@@ -200,8 +203,10 @@ def _representative(plan: Plan) -> int:
     return LARGE_M if plan.m_range[1] is None else plan.m_range[1]
 
 
-def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Bound, ...]:
-    """Ceilings of the busiest SM, which runs ``ctas`` blocks, ``together`` at once."""
+def _sm_bounds(
+    plan: Plan, of_cta: Work, ctas: float, together: int, filling: float
+) -> tuple[Bound, ...]:
+    """Ceilings of the busiest SM, which runs ``ctas`` blocks, ``together`` at once, the first after ``filling`` us."""
     device, fit = plan.device, FITS[plan.family]
     clock = device.clock_hz / 1e6
     warpgroups = plan.tiling.threads // (WARPGROUP_WARPS * LANES)
@@ -224,13 +229,14 @@ def _sm_bounds(plan: Plan, of_cta: Work, ctas: int, together: int) -> tuple[Boun
     warps = together * plan.threads / LANES
     busy = sum(bound.us for bound in bounds[:4]) / max(fit.overlapping, warps / SCHEDULERS)
     slices = plan.tiling.warps_k * plan.split
-    blocks = -(-plan.packing.geometry.blocks // slices) * -(-ctas // together)
+    blocks = -(-plan.packing.geometry.blocks // slices) * math.ceil(ctas / together)
     # with lookahead the first fragments of a block are there when it begins
-    start = 0.0 if plan.lookahead else BLOCK_LATENCY
-    wait = start + STEP_LATENCY * plan.block_steps
+    start = 0.0 if plan.lookahead else fit.block_latency
+    wait = start + fit.step_latency * plan.block_steps
     if plan.compute == "wgmma":
         wait = SPECIALISED_LATENCY if plan.load_warps else WARPGROUP_LATENCY
-    bounds.append(Bound("a warp's chain", blocks * wait + busy * clock, "cycles", clock))
+    chain = blocks * wait + (busy + filling) * clock
+    bounds.append(Bound("a warp's chain", chain, "cycles", clock))
     return tuple(bounds)
 
 
@@ -252,7 +258,8 @@ def _memory_bounds(
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     stores = m * op.n * op.out.dtype.itemsize
     from_dram = passes * weights + m * op.k * plan.value_bytes + stores
-    latency, fit = device.cost.dram_latency_us, FITS[plan.family]
+    fit = FITS[plan.family]
+    latency = device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),
         Bound("BW dram", from_dram, "B", fit.dram * device.dram_bytes_per_second / 1e6),

@@ -22,7 +22,15 @@ class Fit:
         wave_us: start and end of a further wave of CTAs that have an SM for themselves.
         pdl_start_us: added under programmatic launch: from the end of the kernel before to the first product, and from the last
             one to the end.
+        clumped: of the CTAs that an SM could get beyond its share where there are several waves, the part that the busiest gets:
+            an SM whose CTAs end together takes as many new ones at once.
         late: slots of a ring that are on average not on their way.
+        latency_us: from the request of a slot to its arrival; None: what the device says.
+        filling: part of the time in which the rings fill that the first product waits: until the last warp has asked for all
+            its slots, memory is busy with later ones.
+        block_latency, step_latency: cycles that a warp waits besides issuing: in one block (slot, shared loads, start and end of
+            the products), and from one step's products to those of the next on the same accumulators.
+        reduced: bytes per microsecond at which a CTA sums its K slices and stores.
         tile_us: the same where a persistent CTA goes on to its next tile.
         block_alu, block_other: instructions of a warp per block besides product, decode, flush and loads (addresses and
             bounds of copies, metadata, waits), on alu and on no busy pipe.
@@ -39,7 +47,13 @@ class Fit:
     overlapping: float = 1.0
     wave_us: float | None = None
     pdl_start_us: float = 0.0
+    clumped: float = 0.0
     late: float = 1.5
+    latency_us: float | None = None
+    filling: float = 0.0
+    block_latency: float = 200.0
+    step_latency: float = 33.0
+    reduced: float = float("inf")
     tile_us: float = 1.0
     block_alu: float = 60.0
     block_other: float = 40.0
@@ -47,12 +61,20 @@ class Fit:
 
 
 FITS = {
-    # 312 kernels of 24 problems at M = 1 and 16 (int4, nf4, codebook3, mxfp4, nvfp4, int8, fp8, fp4): rms 0.11, the choice 1.03.
-    # The instructions of a block are counted in its machine code (int4, 1 to 7 row tiles)
+    # 1219 kernels of 104 problems at M = 1 to 16 (int4 on 13 shapes, nf4, codebook3, mxfp4, nvfp4, int8, int2): rms 0.09, the
+    # choice 1.02. The instructions of a block are counted in its machine code (int4, 1 to 7 row tiles)
     "skinny": Fit(
-        wave_us=1.0,
-        pdl_start_us=0.9,
-        late=0.25,
+        l2=1.4,
+        dram=0.945,
+        wave_us=1.25,
+        pdl_start_us=0.63,
+        clumped=0.25,
+        late=0.0,
+        latency_us=0.6,
+        filling=0.17,
+        block_latency=35.0,
+        step_latency=20.0,
+        reduced=34.5e3,
         block_alu=22.0,
         block_other=17.0,
         step_other=0.0,

@@ -23,6 +23,12 @@ READER_BASE = 18
 #: 7 row tiles, and of 4 with 512 threads, none spills)
 AT_ONCE = {"skinny": 0.7}
 
+#: what a warp of that family keeps for each copy of 16 bytes of activations that a lane starts in a block: an address and a
+#: bound (measured at M = 1 to 16: within 6 registers)
+COPY_REGISTERS = 3.5
+COPY_BYTES = 16
+LANES = 32
+
 #: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
 CLOSE = 4
 
@@ -57,9 +63,18 @@ def estimate(plan: Plan) -> Estimate:
     kept = _kept(plan)
     most = kept + (CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages]))
     part = AT_ONCE.get(plan.family, 1.0)
-    kept, most = round(part * kept), round(part * most)
+    copies = _copies(plan)
+    kept, most = round(part * kept + copies), round(part * most + copies)
     held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
     return Estimate(kept + len(held), most + len(held), held)
+
+
+def _copies(plan: Plan) -> float:
+    """Registers for copies of activations, where each warp has a ring of its own."""
+    if plan.family != "skinny" or plan.access != "vector":
+        return 0.0
+    nbytes = plan.rows_loaded * plan.packing.geometry.block_k * plan.value_bytes
+    return COPY_REGISTERS * nbytes / COPY_BYTES / LANES
 
 
 def _kept(plan: Plan) -> int:

@@ -30,7 +30,7 @@ from ladder.ttile import Device
 from ladder.ttile.device import GRID_LIMITS
 from ladder.ttype import MayOverflow, losslessness
 
-#: plans this much slower than the best one (by the estimate) still count as equally fast; the least shared memory wins
+#: plans this much slower than the best one (by the estimate) still count as equally fast
 TIE = 0.005
 
 #: a range of M gets a kernel of its own if that is faster by this part
@@ -121,13 +121,18 @@ def rank(
 
 def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     """The best of plans that are ordered by estimated time."""
-    if costs[0][0].load_warps and costs[0][0].tiling.tokens > FEW_TOKENS:
-        # Many tokens: a ring that one warp fills is as deep as there is room. With few it is no faster (measured: int2 48.4 us
-        # with 4 slots, 51.7 us with 9; mxfp4 21.0 us and 22.2 us).
-        return costs[0]
-    bar = costs[0][1].us * (1 + TIE)
-    equal = [pair for pair in costs if pair[1].us <= bar]
-    return min(equal, key=lambda pair: (pair[0].shared_bytes, pair[1].us))
+    best = costs[0]
+    if not best[0].load_warps or best[0].tiling.tokens > FEW_TOKENS:
+        return best
+    # Few tokens: a ring that one warp fills is no faster with more slots (measured: int2 48.4 us with 4 slots, 51.7 us with 9;
+    # mxfp4 21.0 us and 22.2 us).
+    bar = best[1].us * (1 + TIE)
+    equal = [pair for pair in costs if pair[1].us <= bar and _but_for_depth(best[0], pair[0])]
+    return min(equal, key=lambda pair: pair[0].depth)
+
+
+def _but_for_depth(one: Plan, other: Plan) -> bool:
+    return one == replace(other, depth=one.depth)
 
 
 @overload
