@@ -76,7 +76,8 @@ class Linear(Operator):
     def matmul(self, x: TensorType, w: TensorType) -> MatMul:
         """The kernel's operator for these operands: a symbolic row count becomes ``m=None``.
 
-        The kernel adds the bias where that is the first step; later steps are the graph's own for now.
+        The kernel adds the bias where that is the first step; later steps are the graph's own for now. Rows that were
+        quantised bring their codes and a scale each.
 
         Raises:
             TypeDeclarationError: no kernel takes these types.
@@ -88,14 +89,16 @@ class Linear(Operator):
                 f"the weight is {w}", at=self, hint="kernels are for constants in a low-bit type"
             )
         rows: Extent = product(x.shape[:-1])
+        is_quantised = x.dtype.endswith(PER_TOKEN)
         return matmul(
             rows if isinstance(rows, int) else None,
             n,
             k,
-            activation=self.activation or x.element,
+            activation=x.element if is_quantised else self.activation or x.element,
             weight=w.weight,
             out=next((t for t in (self.out, x.element) if t in OUTPUTS), "float16"),
             bias=bool(self.epilogue) and isinstance(self.epilogue[0], AddBias),
+            activation_scale=is_quantised,
         )
 
     @property

@@ -18,34 +18,20 @@ from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
-from ladder.graph.operators import Linear
+from ladder.graph.operators import Linear, QuantizeTokens
+from ladder.graph.operators.quantize import quantize_rows
 from ladder.graph.serial import load as load_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, relative
 from ladder.runtime.error_bar import error_bar
+from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import schedule
-from ladder.ttype import Quantized
 
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
 MODES = one_of(("meaning", "plan"))
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A low-bit layer and how it runs.
-
-    Attributes:
-        node: its name in the graph.
-        plan: of its matmul; a set where the number of rows is symbolic. None where no kernel takes it.
-        why: the reason for None.
-    """
-
-    node: str
-    plan: Plan | PlanSet | None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ class Model:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        nodes = [node.name for node in _low_bit(self.graph)]
+        nodes = [node.name for node in low_bit(self.graph)]
         if (names := [layer.node for layer in self.layers]) != nodes:
             raise GraphError(
                 f"there are plans for the layers {shown(names)}, the graph has {shown(nodes)}",
@@ -74,7 +60,7 @@ class Model:
         for layer in self.layers:
             if layer.plan is None:
                 continue
-            op = _matmul(self.graph, self.graph.node(layer.node))
+            op = matmul_of(self.graph, self.graph.node(layer.node))
             if layer.plan.op != op:
                 raise GraphError(
                     f"the plan of {layer.node} is of {layer.plan.op}, the layer is {op}",
@@ -119,6 +105,10 @@ class Model:
         return {layer.node: layer.plan for layer in self.layers if layer.plan is not None}
 
     def _by_plan(self, node: Node, operands: Sequence[Array]) -> Array | None:
+        """A node as kernels compute it: products by their plans, quantised rows from what 16 bits hold."""
+        if isinstance(node.op, QuantizeTokens):
+            source = DTYPES[self.graph.types[node.inputs[0]].element][0]
+            return quantize_rows(operands[0].astype(source).astype(np.float64), node.op.target)
         plan = self._plans.get(node.name)
         if plan is None:
             return None
@@ -145,10 +135,9 @@ class Model:
     def _row(self, rows: list[Row]) -> Callable[[Node, Sequence[Array]], None]:
         def measure(node: Node, operands: Sequence[Array]) -> None:
             plan = self._plans[node.name]
-            x = _rounded(operands[0], plan.op)
-            weight, bias = _weight(self.graph, node), _bias(plan.op, operands)
-            got = plan.run(x, weight, bias).astype(np.float64)
-            want = plan.op.reference(x, weight, bias)
+            given = kernel_operands(self.graph, node, plan.op, operands)
+            got = plan.run(*given).astype(np.float64)
+            want = plan.op.reference(*given)
             bar = error_bar(plan.op)
             rows.append(
                 Row(
@@ -234,9 +223,9 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
     graph = accept(graph, GRAPH, "graph", at="compile_graph", error=GraphError)
     plans: dict[MatMul, Plan | PlanSet] = {}
     layers = []
-    for node in _low_bit(graph):
+    for node in low_bit(graph):
         try:
-            op = _matmul(graph, node)
+            op = matmul_of(graph, node)
         except LadderError as error:
             layers.append(Layer(node.name, None, error.what))
             continue
@@ -244,24 +233,6 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
             plans[op] = schedule(op, device)
         layers.append(Layer(node.name, plans[op]))
     return Model(graph, tuple(layers))
-
-
-def _low_bit(graph: Graph) -> tuple[Node, ...]:
-    """Layers whose weight has a low-bit type."""
-    return tuple(
-        node for node in graph.of(Linear) if graph.types[node.inputs[1]].weight is not None
-    )
-
-
-def _matmul(graph: Graph, node: Node) -> MatMul:
-    """The matmul of a layer.
-
-    Raises:
-        LadderError: no kernel has its types.
-    """
-    assert isinstance(node.op, Linear)
-    x, w = (graph.types[name] for name in node.inputs[:2])
-    return node.op.matmul(x, w)
 
 
 def _layer(record: Mapping[str, Any]) -> Layer:
@@ -273,31 +244,14 @@ def _layer(record: Mapping[str, Any]) -> Layer:
 
 
 def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence[Array]) -> Array:
-    """A layer by its plan, and what its kernel does not do yet of its epilogue by meaning."""
+    """A layer by its plan, and what its kernel does not do of its epilogue by meaning."""
     assert isinstance(node.op, Linear)
-    bias = _bias(plan.op, operands)
-    y = plan.run(_rounded(operands[0], plan.op), _weight(graph, node), bias).astype(np.float64)
-    steps = node.op.epilogue[1:] if plan.op.bias else node.op.epilogue
-    place = 2 + plan.op.bias
+    y = plan.run(*kernel_operands(graph, node, plan.op, operands)).astype(np.float64)
+    steps, place = rest_of(node.op, plan.op)
     for step in steps:
         y = step.apply(y, tuple(operands[place : place + step.operands]))
         place += step.operands
     return np.asarray(y)
-
-
-def _rounded(x: Array, op: MatMul) -> Array:
-    return x.astype(op.activation.dtype)
-
-
-def _bias(op: MatMul, operands: Sequence[Array]) -> Array | None:
-    return operands[2].reshape(-1).astype(op.out.dtype) if op.bias else None
-
-
-def _weight(graph: Graph, node: Node) -> Quantized:
-    constant = graph.constant(node.inputs[1])
-    assert constant is not None
-    assert isinstance(constant.value, Quantized)
-    return constant.value
 
 
 def _like(inputs: Sequence[Any], value: Array, type_: TensorType) -> Any:

@@ -1,0 +1,79 @@
+"""A low-bit layer of a graph: its matmul, its weight, and what of its epilogue its kernel leaves to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ladder.graph.graph import Graph, Node
+from ladder.graph.matmul import MatMul
+from ladder.graph.operators import EpilogueStep, Linear
+from ladder.graph.operators.quantize import rows_of
+from ladder.graph.tensor import Array
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.planset import PlanSet
+from ladder.ttype import Quantized
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A low-bit layer and how it runs.
+
+    Attributes:
+        node: its name in the graph.
+        plan: of its matmul; a set where the number of rows is symbolic. None where no kernel takes it.
+        why: the reason for None.
+    """
+
+    node: str
+    plan: Plan | PlanSet | None
+    why: str = ""
+
+
+def low_bit(graph: Graph) -> tuple[Node, ...]:
+    """Layers whose weight has a low-bit type."""
+    return tuple(
+        node for node in graph.of(Linear) if graph.types[node.inputs[1]].weight is not None
+    )
+
+
+def matmul_of(graph: Graph, node: Node) -> MatMul:
+    """The matmul of a layer.
+
+    Raises:
+        LadderError: no kernel has its types.
+    """
+    assert isinstance(node.op, Linear)
+    x, w = (graph.types[name] for name in node.inputs[:2])
+    return node.op.matmul(x, w)
+
+
+def weight_of(graph: Graph, node: Node) -> Quantized:
+    """The weight of a low-bit layer."""
+    constant = graph.constant(node.inputs[1])
+    assert constant is not None
+    assert isinstance(constant.value, Quantized)
+    return constant.value
+
+
+def rest_of(op: Linear, kernel: MatMul) -> tuple[tuple[EpilogueStep, ...], int]:
+    """The steps of a layer's epilogue that its kernel does not do, and which input of the layer their operands begin at.
+
+    This is the one place where an epilogue is divided between the kernel and what runs around it.
+    """
+    done = int(kernel.bias)
+    return op.epilogue[done:], 2 + done
+
+
+def kernel_operands(
+    graph: Graph, node: Node, op: MatMul, operands: Sequence[Array]
+) -> tuple[Array, Quantized, Array | None, Array | None]:
+    """x, weight, bias and x_scale as the kernel of a layer takes them, from the float64 operands of its node.
+
+    Rows that were quantised become the codes and scales that they stand for; all others are rounded to the kernel's type.
+    """
+    bias = operands[2].reshape(-1).astype(op.out.dtype) if op.bias else None
+    x, x_scale = operands[0].astype(op.activation.dtype), None
+    if op.activation_scale:
+        x, x_scale = rows_of(operands[0], op.activation.name)
+    return x, weight_of(graph, node), bias, x_scale
