@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, res
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import schedule
+
+if TYPE_CHECKING:
+    from ladder.torch.executor import Executor
 
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
@@ -69,21 +73,24 @@ class Model:
                 )
 
     def __call__(
-        self, *inputs: Any, mode: str = "meaning", foreign: ForeignFunctions | None = None
+        self, *inputs: Any, mode: str | None = None, foreign: ForeignFunctions | None = None
     ) -> Any:
-        """Run on arrays or torch tensors (of the CPU); the results are of the first input's library and the graph's types.
+        """Run on arrays or torch tensors; the results are of the first input's library and the graph's types.
 
         Args:
             inputs: as the graph's.
-            mode: ``"meaning"`` for float64 throughout, ``"plan"`` for low-bit layers by the NumPy meaning of their plans.
-            foreign: functions of operators that were left to the caller's framework.
+            mode: None to run tensors of a GPU there, by kernels and torch's operators, and all else by meaning;
+                ``"meaning"`` for float64 throughout, ``"plan"`` for low-bit layers by the NumPy meaning of their plans.
+            foreign: functions of operators that were left to the caller's framework; not on a GPU.
 
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
             LaunchError: the mode is unknown.
         """
-        mode = accept(mode, MODES, "mode", at="Model", error=LaunchError)
+        if mode is None and inputs and getattr(inputs[0], "is_cuda", False):
+            return self.on(inputs[0].device)(*inputs)
+        mode = accept(mode or "meaning", MODES, "mode", at="Model", error=LaunchError)
         values = trace(
             self.graph,
             inputs,
@@ -95,6 +102,38 @@ class Model:
             _like(inputs, values[name], self.graph.types[name]) for name in self.graph.outputs
         )
         return results[0] if len(results) == 1 else results
+
+    def on(self, place: Any = "cuda", *, islands: str = "eager", builder: Any = None) -> Executor:
+        """The model ready to run on torch tensors, its weights packed and put there once; kept for the next time.
+
+        Args:
+            place: a device of torch, or its name (``"cuda:1"``); ``"emulator"`` runs kernels' instructions on the CPU, and
+                ``"cpu"`` the NumPy meaning of plans, both for tensors of the CPU.
+            islands: how operators between kernels run, ``"eager"``, or ``"compile"`` for torch.compile.
+            builder: where kernels come from, a :class:`~ladder.torch.places.Builder`; None to compile them through the cache.
+
+        Raises:
+            LaunchError: there is no such place.
+            GraphError: torch does not run an operator of the graph.
+            LoweringError: TVM is missing, and the cache lacks a kernel.
+        """
+        from ladder.torch.executor import Executor
+        from ladder.torch.places import place_of
+
+        key = (str(place), islands, builder)
+        if key not in self._executors:
+            where = place_of(place, builder, self.device)
+            self._executors[key] = Executor(self.graph, self.layers, where, islands)
+        return self._executors[key]
+
+    @cached_property
+    def _executors(self) -> dict[Any, Executor]:
+        return {}
+
+    @property
+    def device(self) -> Any:
+        """The device that the layers were planned for; the default one where no layer has a plan."""
+        return next((plan.device for plan in self._plans.values()), "h200")
 
     def plan_of(self, node: str) -> Plan | PlanSet | None:
         """The plan of a layer; None for a node that has none."""

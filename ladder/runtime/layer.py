@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import EpilogueStep, Linear
@@ -72,7 +74,9 @@ def kernel_operands(
 
     Rows that were quantised become the codes and scales that they stand for; all others are rounded to the kernel's type.
     """
-    bias = operands[2].reshape(-1).astype(op.out.dtype) if op.bias else None
+    bias = None
+    if op.bias:
+        bias = np.broadcast_to(operands[2].reshape(-1), (op.n,)).astype(op.out.dtype)
     x, x_scale = operands[0].astype(op.activation.dtype), None
     if op.activation_scale:
         x, x_scale = rows_of(operands[0], op.activation.name)
