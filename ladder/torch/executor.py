@@ -29,7 +29,7 @@ from ladder.torch.islands import HOW, Run, island_function
 from ladder.torch.memory import Arena, Lifetime, arrange
 from ladder.torch.places import (
     Place,
-    RunProduct,
+    ProductCall,
     RunQuantisation,
     plain_rows,
 )
@@ -73,14 +73,14 @@ class Executor:
         kernels = {one.node: one.plan.op for one in self.layers if one.plan is not None}
         self.tasks = tasks_of(self.graph, kernels)
         plans = {one.node: one.plan for one in self.layers if one.plan is not None}
-        self._products: dict[str, RunProduct] = {}
+        self.products: dict[str, ProductCall] = {}
         self._quantisations: dict[str, RunQuantisation] = {}
         self.matmuls: dict[str, MatMul] = kernels
         for task in self.tasks:
             if isinstance(task, Product):
                 node = self.graph.node(task.node)
                 weight = weight_of(self.graph, node)
-                self._products[task.name] = self.place.product(
+                self.products[task.name] = self.place.product(
                     node.inputs[1], plans[task.node], weight
                 )
             elif isinstance(task, Quantisation):
@@ -144,8 +144,12 @@ class Executor:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all constants on the device but packed weights."""
-        return sum(one.nbytes for one in self._constants.values())
+        """Bytes of packed weights and of all other constants that lie on the device."""
+        packed: dict[str, int] = {}
+        for task in self.tasks:
+            if isinstance(task, Product):
+                packed[self.graph.node(task.node).inputs[1]] = self.products[task.name].nbytes
+        return sum(packed.values()) + sum(int(one.nbytes) for one in self._constants.values())
 
     def constant(self, name: str) -> Tensor:
         """A constant on the device."""
@@ -193,7 +197,7 @@ class Executor:
         if task.bias is not None:
             bias = self._value(values, task.bias).reshape(-1)
             bias = bias.expand(op.n).to(getattr(torch, op.out.name)).contiguous()
-        return self._products[task.name](*rows, bias, out)
+        return self.products[task.name].run(*rows, bias, out)
 
     def _function(self, number: int, island: Island, sizes: tuple[tuple[str, int], ...]) -> Run:
         key = (number, sizes)

@@ -45,20 +45,36 @@ class Builder(Protocol):
     def kernel(self, plan: Any) -> Any:
         """The kernel of a plan, of a plan set, or of a quantisation."""
 
-    def packed(self, name: str, plan: Any, weight: Quantized) -> Packed | None:
-        """A weight that was packed before, or None."""
+    def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:
+        """The weight of a constant, packed for a kernel on a device of torch."""
 
 
 class Compiler:
-    """Compiles what is asked for, through the cache of this machine; no weight was packed before."""
+    """Compiles what is asked for, through the cache of this machine, and packs weights on their device."""
 
     def kernel(self, plan: Any) -> Any:
         """See :class:`Builder`."""
         return compile_plan(plan)
 
-    def packed(self, name: str, plan: Any, weight: Quantized) -> Packed | None:  # noqa: ARG002
+    def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:  # noqa: ARG002
         """See :class:`Builder`."""
-        return None
+        if device.type == "cpu":
+            found: Packed = kernel.pack(weight)
+            return found
+        return packed_on(device, kernel, weight)
+
+
+@dataclass(frozen=True)
+class ProductCall:
+    """A layer that is ready to run.
+
+    Attributes:
+        run: see :data:`RunProduct`.
+        nbytes: of its weight as it lies there.
+    """
+
+    run: RunProduct
+    nbytes: int
 
 
 class Place(Protocol):
@@ -68,7 +84,7 @@ class Place(Protocol):
     def device(self) -> Any:
         """Device of the tensors."""
 
-    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> RunProduct:
+    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> ProductCall:
         """The call of a layer whose weight constant has this name."""
 
     def quantisation(self, k: int, source: str, target: str) -> RunQuantisation:
@@ -89,16 +105,15 @@ class OnGpu:
     builder: Builder
     target: Any = "h200"
 
-    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> RunProduct:
+    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> ProductCall:
         """See :class:`Place`; the weight is packed on the GPU."""
         kernel = self.builder.kernel(plan)
-        known = self.builder.packed(name, plan, weight)
-        packed = packed_on(self.device, kernel, weight) if known is None else known.to(self.device)
+        packed = self.builder.packed(name, kernel, weight, self.device)
 
         def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
             return kernel(x, packed, x_scale, bias, out)
 
-        return run
+        return ProductCall(run, packed.nbytes)
 
     def quantisation(self, k: int, source: str, target: str) -> RunQuantisation:
         """See :class:`Place`; torch's own operators where no kernel takes the types."""
@@ -126,16 +141,16 @@ class InEmulator:
         """The CPU."""
         return torch.device("cpu")
 
-    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> RunProduct:
+    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> ProductCall:
         """See :class:`Place`."""
         kernel = self.builder.kernel(plan)
-        packed = self.builder.packed(name, plan, weight) or kernel.pack(weight)
+        packed = self.builder.packed(name, kernel, weight, self.device)
 
         def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
             y = kernel(*_arrays(x), packed, *_arrays(x_scale, bias), device=EMULATOR)
             return into(out, to_torch(y, self.device))
 
-        return run
+        return ProductCall(run, packed.nbytes)
 
     def quantisation(self, k: int, source: str, target: str) -> RunQuantisation:
         """See :class:`Place`."""
@@ -163,7 +178,7 @@ class ByPlan:
         """The CPU."""
         return torch.device("cpu")
 
-    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> RunProduct:  # noqa: ARG002
+    def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> ProductCall:  # noqa: ARG002
         """See :class:`Place`."""
 
         def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
@@ -171,7 +186,7 @@ class ByPlan:
             scale, added = _arrays(x_scale, bias)
             return into(out, to_torch(plan.run(given, weight, added, scale), self.device))
 
-        return run
+        return ProductCall(run, weight.nbytes)
 
     def quantisation(self, k: int, source: str, target: str) -> RunQuantisation:  # noqa: ARG002
         """See :class:`Place`."""

@@ -114,13 +114,14 @@ def tasks_of(graph: Graph, kernels: Mapping[str, MatMul]) -> tuple[Task, ...]:
     pieces: list[Call | Step] = [
         piece for node in graph.nodes for piece in _pieces(graph, node, kernels)
     ]
-    known = {one.name for one in (*graph.inputs, *graph.constants)}
+    known = set(graph.types) - {node.name for node in graph.nodes}
     groups: list[Call | list[Step]] = []
     while pieces:
-        steps = list(_ready([one for one in pieces if isinstance(one, Step)], known))
-        if steps:
-            groups.append(steps)
-        groups.extend(_ready([one for one in pieces if not isinstance(one, Step)], known))
+        steps = [one for one in pieces if isinstance(one, Step)]
+        if ready := list(_ready(steps, known)):
+            groups.append(ready)
+        calls = [one for one in pieces if not isinstance(one, Step)]
+        groups.extend(_ready(calls, known))
         pieces = [one for one in pieces if one.name not in known]
     return tuple(
         _island(group, groups[place + 1 :], graph.outputs) if isinstance(group, list) else group
