@@ -238,7 +238,7 @@ def build(out: Path, wanted: list[tuple[str, Phase, str]]) -> store.Index:
     return index
 
 
-@dataclass
+@dataclass(eq=False)
 class Shelf(Compiler):
     """Kernels of a folder that :func:`build` wrote, and weights that were packed before.
 

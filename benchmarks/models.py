@@ -36,6 +36,7 @@ from benchmarks.model_cases import (
     typed,
 )
 from benchmarks.rows import Machine
+from ladder.model.model import Model
 from ladder.torch.executor import Executor
 
 RESULTS = Path("benchmarks/results")
@@ -117,6 +118,7 @@ class Bench:
     module: Any
     _known: dict[str, Any] = field(default_factory=dict)
     _graphs: dict[str, Any] = field(default_factory=dict)
+    _models: dict[Phase, Model] = field(default_factory=dict)
 
     def graph(self, phase: Phase) -> Any:
         """The low-bit graph of a kind of phase; weights are quantised once."""
@@ -127,9 +129,9 @@ class Bench:
 
     def executor(self, phase: Phase, islands: str = "eager") -> Executor:
         """The compiled model of a phase, on the GPU."""
-        found: Executor = compiled(self.graph(phase), phase.m, self.shelf).on(
-            DEVICE, islands=islands, builder=self.shelf
-        )
+        if phase not in self._models:
+            self._models[phase] = compiled(self.graph(phase), phase.m, self.shelf)
+        found: Executor = self._models[phase].on(DEVICE, islands=islands, builder=self.shelf)
         return found
 
     def inputs(self, phase: Phase) -> tuple[Any, ...]:

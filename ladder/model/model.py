@@ -24,7 +24,7 @@ from ladder.graph.operators.quantize import quantize_rows
 from ladder.graph.serial import load as load_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, relative
-from ladder.runtime.error_bar import error_bar
+from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
@@ -177,7 +177,9 @@ class Model:
             given = kernel_operands(self.graph, node, plan.op, operands)
             got = plan.run(*given).astype(np.float64)
             want = plan.op.reference(*given)
-            bar = error_bar(plan.op)
+            x, weight, _, x_scale = given
+            rows_of_x = x.astype(np.float64) * (1 if x_scale is None else x_scale[..., None])
+            bar = bar_on(plan, rows_of_x, weight.dequantize(), want)
             rows.append(
                 Row(
                     node.name,

@@ -21,13 +21,19 @@ for K = 8192, where 0.7e-3 to 1.2e-3 were measured. Sums of int8 products are ex
 float16 outputs with losslessly decoded weights: 2**-11 + 2**-11 = 0.98e-3, stated as the 1e-3 that is promised. The
 promise holds for every float16 output: with nf4's float16 table the sum of the worst cases is 1.3e-3, but roundings of
 random sign add by their squares and stay below it. bfloat16 outputs: 2**-8 + 2**-11 = 4.4e-3, nf4 in bfloat16 7.5e-3.
+
+The bar is for activations whose mean is zero. Where they have one (behind a GELU, say), what all weights of a group lose
+alike no longer cancels: :func:`bar_on` adds that for given operands.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ladder.graph import MatMul
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.planset import PlanSet
 from ladder.ttype import losslessness
 
 #: unit roundoff of each output type: half a unit in the last place of 1
@@ -60,3 +66,32 @@ def error_bar(op: MatMul) -> float:
     if op.out.name == "float16" and sums_error(op) == SUMS:
         return PROMISED
     return ROUNDOFF[op.out.name] + table_error(op) + sums_error(op)
+
+
+def bar_on(plan: Plan | PlanSet, x: Any, w: Any, exact: Any) -> float:
+    """The bar for given operands, float64 of NumPy or torch: x ``[..., K]``, w ``[N, K]``, the exact y.
+
+    A plan that scales weights in registers rounds each of them once, by at most u of its size, and in a group weights of one
+    code are rounded alike. With m the mean of x over a group, its sum is off by at most ``|m| u sum |w|`` beside what cancels;
+    roundings of different groups have different scales and add by their squares.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    chosen = plan.plan_for(len(rows)) if isinstance(plan, PlanSet) else plan
+    bar: float = error_bar(chosen.op)
+    size = float((exact**2).sum()) ** 0.5
+    if chosen.scale != "register" or not size:
+        return bar
+    return bar + ROUNDOFF[chosen.op.activation.name] * _alike(rows, w, chosen.op) / size
+
+
+def _alike(x: Any, w: Any, op: MatMul) -> float:
+    """``sqrt(sum (m |w|)^2)`` over outputs and groups, m being means of x and |w| sums of magnitudes of a group."""
+    group = op.weight.group_extents(op.n, op.k)[1]
+    whole = op.k // group * group
+    squares = 0.0
+    for first, last, width in ((0, whole, group), (whole, op.k, op.k - whole)):
+        if first < last:
+            means = x[:, first:last].reshape(len(x), -1, width).mean(-1)
+            sums = abs(w[:, first:last]).reshape(len(w), -1, width).sum(-1)
+            squares += float(((means**2) @ (sums**2).T).sum())
+    return math.sqrt(squares)

@@ -24,6 +24,8 @@ from ladder.graph.graph import Graph
 from ladder.graph.matmul import MatMul
 from ladder.runtime.layer import Layer, weight_of
 from ladder.runtime.packed import to_torch
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.planset import PlanSet
 from ladder.torch.functions import torch_dtype
 from ladder.torch.islands import HOW, Run, island_function
 from ladder.torch.memory import Arena, Lifetime, arrange
@@ -70,9 +72,10 @@ class Executor:
 
     def __post_init__(self) -> None:
         self.islands = accept(self.islands, HOW, "islands", at="Model.on", error=LaunchError)
-        kernels = {one.node: one.plan.op for one in self.layers if one.plan is not None}
-        self.tasks = tasks_of(self.graph, kernels)
         plans = {one.node: one.plan for one in self.layers if one.plan is not None}
+        kernels = {node: plan.op for node, plan in plans.items()}
+        self.tasks = tasks_of(self.graph, kernels)
+        self.plans: dict[str, Plan | PlanSet] = plans
         self.products: dict[str, ProductCall] = {}
         self._quantisations: dict[str, RunQuantisation] = {}
         self.matmuls: dict[str, MatMul] = kernels

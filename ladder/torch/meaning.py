@@ -15,7 +15,7 @@ import torch
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Linear, QuantizedRows, QuantizeTokens
 from ladder.graph.verify import Report, Row
-from ladder.runtime.error_bar import error_bar
+from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import weight_of
 from ladder.runtime.packed import to_torch
 from ladder.torch.executor import Executor, Sizes, Values
@@ -50,11 +50,13 @@ def _row(executor: Executor, task: Product, x: tuple[Tensor, Tensor | None], y: 
     node, op = executor.graph.node(task.node), executor.matmuls[task.node]
     given, x_scale = x
     rows = given.double() if x_scale is None else given.double() * x_scale.double()[..., None]
-    want = rows @ dequantized(weight_of(executor.graph, node), y.device).T
+    weight = dequantized(weight_of(executor.graph, node), y.device)
+    want = rows @ weight.T
+    bar = bar_on(executor.plans[task.node], rows, weight, want)
     if task.bias is not None:
         want = want + executor.constant(task.bias).double().reshape(-1)
     error = float((y.double() - want).norm() / want.norm())
-    return Row(node.name, node.origin, str(op), error, error_bar(op), cosine(y, want))
+    return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
 
 
 def run(graph: Graph, inputs: Sequence[Tensor]) -> Any:
