@@ -77,8 +77,8 @@ def bar_on(plan: Plan | PlanSet, x: Any, w: Any, exact: Any) -> float:
     """
     rows = x.reshape(-1, x.shape[-1])
     chosen = plan.plan_for(len(rows)) if isinstance(plan, PlanSet) else plan
-    bar: float = error_bar(chosen.op)
-    size = float((exact**2).sum()) ** 0.5
+    bar = error_bar(chosen.op)
+    size = math.sqrt(float((exact**2).sum()))
     if chosen.scale != "register" or not size:
         return bar
     return bar + ROUNDOFF[chosen.op.activation.name] * _alike(rows, w, chosen.op) / size

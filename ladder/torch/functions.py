@@ -285,16 +285,37 @@ def _range(op: Range, sizes: Sizes, device: Any) -> Function:
     return lambda: torch.arange(start, start + op.step * count, op.step, device=device)
 
 
+# what sizes say is worked out before the function runs: torch.compile reads tensors only
+
+
+def _cast(op: Cast, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    dtype = torch_dtype(op.dtype)
+    return lambda x: x.to(dtype)
+
+
+def _expand(op: Expand, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    shape = shape_of(op.shape, sizes)
+    return lambda x: x.expand(shape)
+
+
+def _extent(op: Extents, sizes: Sizes, device: Any) -> Function:
+    value = value_of(op.value, sizes)
+    return lambda: torch.full((), value, device=device)
+
+
+def _reshape(op: Reshape, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    shape = shape_of(op.shape, sizes)
+    return lambda x: x.reshape(shape)
+
+
 MAKERS: Mapping[type[Operator], Maker] = MappingProxyType(
     {
         Attention: _attention,
         Binary: lambda op, sizes, device: BINARY[op.function],  # noqa: ARG005
-        Cast: lambda op, sizes, device: lambda x: x.to(torch_dtype(op.dtype)),  # noqa: ARG005
+        Cast: _cast,
         Concat: lambda op, sizes, device: lambda *x: torch.cat(x, op.axis),  # noqa: ARG005
-        Expand: lambda op, sizes, device: lambda x: x.expand(shape_of(op.shape, sizes)),  # noqa: ARG005
-        Extents: lambda op, sizes, device: (
-            lambda: torch.full((), value_of(op.value, sizes), device=device)
-        ),
+        Expand: _expand,
+        Extents: _extent,
         Gather: _gather,
         LayerNorm: _layer_norm,
         Linear: _linear,
@@ -302,7 +323,7 @@ MAKERS: Mapping[type[Operator], Maker] = MappingProxyType(
         RMSNorm: _rms_norm,
         Range: _range,
         Reduce: _reduce,
-        Reshape: lambda op, sizes, device: lambda x: x.reshape(shape_of(op.shape, sizes)),  # noqa: ARG005
+        Reshape: _reshape,
         Rotary: _rotary,
         Slice: _slice,
         Softmax: _softmax,
