@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -198,17 +198,22 @@ def operators(case: Case, phase: Phase, rule: str) -> list[MatMul]:
     return [replace(op, n=n, k=k) for op, (n, k) in zip(ops, case.shapes, strict=True)]
 
 
-def key(op: Any, m: int | None = None) -> str:
+def key(op: Any, m: int | None = None, launch: str = "plain") -> str:
     """Name of the artifact of an operator's kernel for m rows."""
-    return hashlib.sha256(f"{op}|{m}|{DEVICE}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{op}|{m}|{launch}|{DEVICE}".encode()).hexdigest()[:16]
 
 
-def plans(case: Case, phase: Phase, rule: str) -> Iterator[tuple[str, str, Any]]:
+def plans(
+    case: Case, phase: Phase, rule: str, launch: str
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Name of the artifact, operator in words and plan of all kernels that a phase takes."""
     activation = RULES[rule].activation
     for op in operators(case, phase, rule):
-        name = key(op, phase.m)
-        yield name, f"{op} m={phase.m}", lambda op=op: ladder.schedule(op, DEVICE).plan_for(phase.m)
+        yield (
+            key(op, phase.m, launch),
+            f"{op} m={phase.m} {launch}",
+            lambda op=op: ladder.schedule(op, DEVICE).plan_for(phase.m).with_(launch=launch),
+        )
         if activation != DTYPE:
             yield (
                 key(f"quantise {op.k}", None),
@@ -217,13 +222,13 @@ def plans(case: Case, phase: Phase, rule: str) -> Iterator[tuple[str, str, Any]]
             )
 
 
-def build(out: Path, wanted: list[tuple[str, Phase, str]]) -> store.Index:
-    """Compile the kernels of (model, phase, rule) and write them; a failure is part of the index."""
+def build(out: Path, wanted: Sequence[tuple[str, Phase, str, str]]) -> store.Index:
+    """Compile the kernels of (model, phase, rule, launch) and write them; a failure is part of the index."""
     from ladder.codegen.toolchain import toolchain_version
 
     index = store.Index(store.commit(), toolchain_version(), store.command())
-    for model, phase, rule in wanted:
-        for name, words, plan in plans(cases()[model], phase, rule):
+    for model, phase, rule, launch in wanted:
+        for name, words, plan in plans(cases()[model], phase, rule, launch):
             if name in index.kernels:
                 continue
             start = time.perf_counter()
@@ -283,10 +288,11 @@ class Shelf(Compiler):
         self._packed.clear()
 
 
-def compiled(graph: Graph, m: int, shelf: Shelf) -> Model:
+def compiled(graph: Graph, m: int, launch: str, shelf: Shelf) -> Model:
     """The model of a graph, its plans those of the shelf's kernels for m rows."""
     layers = [
-        Layer(node.name, shelf.load(key(matmul_of(graph, node), m)).plan) for node in low_bit(graph)
+        Layer(node.name, shelf.load(key(matmul_of(graph, node), m, launch)).plan)
+        for node in low_bit(graph)
     ]
     return Model(graph, tuple(layers))
 

@@ -55,6 +55,8 @@ MEMORY_BAR = 0.30
 COSINE_BAR = 0.9999
 #: replays hold so many calls of a layer
 CALLS = {"decode": 8, "prompt": 1}
+#: rows up to which kernels are also launched before the one in front of them has ended
+PDL_TOKENS = 64
 
 Row = dict[str, Any]
 
@@ -118,7 +120,7 @@ class Bench:
     module: Any
     _known: dict[str, Any] = field(default_factory=dict)
     _graphs: dict[str, Any] = field(default_factory=dict)
-    _models: dict[Phase, Model] = field(default_factory=dict)
+    _models: dict[tuple[Phase, str], Model] = field(default_factory=dict)
 
     def graph(self, phase: Phase) -> Any:
         """The low-bit graph of a kind of phase; weights are quantised once."""
@@ -127,11 +129,12 @@ class Bench:
             self._graphs[phase.kind] = typed(plain, self.rule, self._known)
         return self._graphs[phase.kind]
 
-    def executor(self, phase: Phase, islands: str = "eager") -> Executor:
+    def executor(self, phase: Phase, islands: str = "eager", launch: str = "plain") -> Executor:
         """The compiled model of a phase, on the GPU."""
-        if phase not in self._models:
-            self._models[phase] = compiled(self.graph(phase), phase.m, self.shelf)
-        found: Executor = self._models[phase].on(DEVICE, islands=islands, builder=self.shelf)
+        key = (phase, launch)
+        if key not in self._models:
+            self._models[key] = compiled(self.graph(phase), phase.m, launch, self.shelf)
+        found: Executor = self._models[key].on(DEVICE, islands=islands, builder=self.shelf)
         return found
 
     def inputs(self, phase: Phase) -> tuple[Any, ...]:
@@ -194,7 +197,12 @@ class Bench:
         """What is timed, by name; made when its turn comes."""
         yield "ladder eager", lambda: self.executor(phase).bind(*inputs)
         yield "ladder compile", lambda: self.executor(phase, "compile").bind(*inputs)
-        yield "ladder kernels", lambda: self._kernels(phase, inputs)
+        if phase.m <= PDL_TOKENS:
+            yield (
+                "ladder compile pdl",
+                lambda: self.executor(phase, "compile", "pdl").bind(*inputs),
+            )
+        yield "kernels alone", lambda: self._kernels(phase, inputs)
         yield "torch eager", lambda: lambda: self.module(*inputs)
         faster = torch.compile(self.module, fullgraph=True, dynamic=False)
         yield "torch compile", lambda: lambda: faster(*inputs)
@@ -219,12 +227,16 @@ class Bench:
 # -- the run -----------------------------------------------------------------------------------------
 
 
-def wanted(models: list[str], rules: list[str]) -> list[tuple[str, Phase, str]]:
-    """What a run takes, the timed layer first: (model, phase, rule)."""
-    found = [(TIMED, phase, TIMED_RULE) for phase in BARS if TIMED in models]
+def wanted(models: list[str], rules: list[str]) -> list[tuple[str, Phase, str, str]]:
+    """What a run takes, the timed layer first: (model, phase, rule, launch)."""
+    found = []
+    for phase in BARS if TIMED in models and TIMED_RULE in rules else ():
+        found.append((TIMED, phase, TIMED_RULE, "plain"))
+        if phase.m <= PDL_TOKENS:
+            found.append((TIMED, phase, TIMED_RULE, "pdl"))
     for model in models:
         for rule in rules:
-            found += [(model, phase, rule) for phase in cases()[model].phases]
+            found += [(model, phase, rule, "plain") for phase in cases()[model].phases]
     return found
 
 
@@ -243,7 +255,7 @@ def measure(run: Run, shelf: Shelf, models: list[str], rules: list[str]) -> None
                 time_layer(run, bench)
             for phase in case.phases:
                 about = {"what": "checked", "model": model, "rule": rule, "phase": str(phase)}
-                run.attempt(about, lambda bench=bench, phase=phase: bench.checked(phase))  # type: ignore[misc]
+                run.attempt(about, lambda bench=bench, phase=phase: bench.checked(phase))
             shelf.forget()
         del module
         gc.collect()
@@ -255,12 +267,12 @@ def time_layer(run: Run, bench: Bench) -> None:
     for number, (phase, bar) in enumerate(BARS.items()):
         about = {"model": bench.case.name, "rule": bench.rule, "phase": str(phase)}
         if not number:
-            run.attempt({"what": "memory", **about}, lambda phase=phase: bench.memory(phase))  # type: ignore[misc]
+            run.attempt({"what": "memory", **about}, lambda phase=phase: bench.memory(phase))
         run.attempt(
             {"what": "timed", **about},
-            lambda phase=phase, bar=bar: bench.timed(phase, bar),  # type: ignore[misc]
+            lambda phase=phase, bar=bar: bench.timed(phase, bar),
         )
-        run.attempt({"what": "checked", **about}, lambda phase=phase: bench.checked(phase))  # type: ignore[misc]
+        run.attempt({"what": "checked", **about}, lambda phase=phase: bench.checked(phase))
 
 
 def main(

@@ -10,7 +10,6 @@ y = graph(x)                 # copies x in, replays
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
@@ -19,24 +18,25 @@ import torch
 
 from ladder.checks import accept
 from ladder.errors import GraphError, LaunchError
-from ladder.graph.extent import bind, shape_of
+from ladder.graph.constant import Constant
+from ladder.graph.extent import bind
 from ladder.graph.graph import Graph
 from ladder.graph.matmul import MatMul
 from ladder.runtime.layer import Layer, weight_of
 from ladder.runtime.packed import to_torch
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.torch.bound import Bound, Captured
 from ladder.torch.functions import torch_dtype
 from ladder.torch.islands import HOW, Run, island_function
-from ladder.torch.memory import Arena, Lifetime, arrange
 from ladder.torch.places import (
     Place,
     ProductCall,
     RunQuantisation,
     plain_rows,
 )
-from ladder.torch.tasks import Island, Product, Quantisation, Task, tasks_of
-from ladder.ttype import Quantized, compute_type
+from ladder.torch.tasks import Island, Product, Quantisation, last_uses, tasks_of
+from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
     from ladder.graph.verify import Report
@@ -45,6 +45,8 @@ Tensor = Any
 #: tensors by name; rows that were quantised are a pair of codes and scales
 Values = dict[str, Any]
 Sizes = dict[str, int]
+#: functions of islands that are kept, each for its sizes: a cache that grows by a token makes new ones at every call
+KEPT = 256
 #: sees a product: its task, x, the scales of x's rows or None, and y
 Beside = Callable[[Product, Tensor, Union[Tensor, None], Tensor], None]
 
@@ -93,7 +95,7 @@ class Executor:
                     k, task.source.dtype, task.target
                 )
         self._constants = self._placed()
-        self._last = _last_uses(self.tasks, self.graph.outputs)
+        self.last = last_uses(self.tasks, self.graph.outputs)
         self._dense = frozenset(
             task.x for task in self.tasks if isinstance(task, (Product, Quantisation))
         )
@@ -109,12 +111,12 @@ class Executor:
             LaunchError: an input is on another device, or of another type.
         """
         values, sizes = self._inputs(inputs)
-        return self._results(self._run(values, sizes, {}))
+        return self.results(self.run(values, sizes, {}))
 
     def traced(self, inputs: Sequence[Tensor], beside: Beside) -> Any:
         """The same, with a look at every product: ``beside(task, x, x_scale, y)``."""
         values, sizes = self._inputs(inputs)
-        return self._results(self._run(values, sizes, {}, beside))
+        return self.results(self.run(values, sizes, {}, beside))
 
     def verify(self, *inputs: Tensor) -> Report:
         """Each kernel beside float64 on the same operands, and the outputs beside the float64 meaning of the graph.
@@ -128,7 +130,7 @@ class Executor:
     def bind(self, *inputs: Tensor) -> Bound:
         """The call over these tensors, with memory for the kernels' outputs; every call of it overwrites its results."""
         values, sizes = self._inputs(inputs)
-        return Bound(self, values, sizes, self._memory(sizes))
+        return Bound(self, values, sizes)
 
     def capture(self, *inputs: Tensor) -> Captured:
         """The call as a CUDA graph, over copies of these tensors.
@@ -158,14 +160,14 @@ class Executor:
         """A constant on the device."""
         return self._constants[name]
 
-    def _run(
+    def run(
         self,
         values: Values,
         sizes: Sizes,
         outs: Mapping[str, Any],
         beside: Beside | None = None,
     ) -> Values:
-        """All tasks; what nobody reads any more is let go."""
+        """The values of all tasks; ``outs`` has memory for some, and what nobody reads any more is let go."""
         key = tuple(sorted(sizes.items()))
         for number, task in enumerate(self.tasks):
             match task:
@@ -182,7 +184,7 @@ class Executor:
                 case Quantisation():
                     call = self._quantisations[task.name]
                     values[task.name] = call(self._plain(values, task.x), outs.get(task.name))
-            for name in [one for one in values if self._last.get(one, -1) == number]:
+            for name in [one for one in values if self.last.get(one, -1) == number]:
                 del values[name]
         return values
 
@@ -205,6 +207,8 @@ class Executor:
     def _function(self, number: int, island: Island, sizes: tuple[tuple[str, int], ...]) -> Run:
         key = (number, sizes)
         if key not in self._functions:
+            if len(self._functions) >= KEPT:
+                self._functions.clear()
             self._functions[key] = island_function(
                 island, dict(sizes), self.place.device, self._dense, self.islands
             )
@@ -217,7 +221,8 @@ class Executor:
         found = self._value(values, name)
         return plain_rows(found) if isinstance(found, tuple) else found
 
-    def _results(self, values: Values) -> Any:
+    def results(self, values: Values) -> Any:
+        """The graph's outputs: a tensor, or a tuple of them."""
         results = tuple(self._plain(values, name) for name in self.graph.outputs)
         return results[0] if len(results) == 1 else results
 
@@ -232,12 +237,17 @@ class Executor:
                 continue
             value = constant.value
             if isinstance(value, Quantized):
-                dtype = torch_dtype(constant.type.with_().dtype)
-                numbers = torch.from_numpy(value.dequantize())
-                found[constant.name] = numbers.to(self.place.device).to(dtype)
+                numbers = torch.from_numpy(value.dequantize()).to(self.place.device)
+                found[constant.name] = numbers.to(torch_dtype(self._dense_type(constant)))
             else:
                 found[constant.name] = to_torch(value, self.place.device)
         return found
+
+    def _dense_type(self, constant: Constant) -> str:
+        """The type in which a low-bit constant's numbers are held: that of its scales, or of a wider result made of it."""
+        made = {node.type.dtype for node, _ in self.graph.users[constant.name]}
+        wide = next((one for one in ("float64", "float32") if one in made), None)
+        return wide or constant.type.with_().dtype
 
     def _inputs(self, given: Sequence[Tensor]) -> tuple[Values, Sizes]:
         if len(given) != len(self.graph.inputs):
@@ -271,138 +281,3 @@ class Executor:
         for one, tensor in zip(graph.inputs, given, strict=True):
             bind(one.type.shape, tuple(tensor.shape), sizes, f"input {one.name}: {one.type}")
         return sizes
-
-    # -- memory ----------------------------------------------------------------------------------
-
-    def _memory(self, sizes: Sizes) -> dict[str, Any]:
-        """Tensors for the outputs of all kernel calls: in one arena, but for those that the caller gets."""
-        parts = {
-            name: part
-            for task in self.tasks
-            if not isinstance(task, Island)
-            for name, part in _parts(task, sizes).items()
-        }
-        numbers = {
-            task.name: n for n, task in enumerate(self.tasks) if not isinstance(task, Island)
-        }
-        ends = _lifetimes(self.tasks, self._last)
-        lives = {
-            name: Lifetime(part.nbytes, numbers[part.value], ends[part.value])
-            for name, part in parts.items()
-            if part.value not in self.graph.outputs
-        }
-        self.arena: Arena = arrange(lives)
-        memory = torch.empty(self.arena.nbytes, dtype=torch.uint8, device=self.place.device)
-        outs: dict[str, Any] = {}
-        for name, part in parts.items():
-            if name in lives:
-                start = self.arena.offsets[name]
-                flat = memory[start : start + part.nbytes].view(part.dtype)
-                tensor = flat.view(part.shape)
-            else:
-                tensor = torch.empty(part.shape, dtype=part.dtype, device=self.place.device)
-            known = outs.get(part.value)
-            outs[part.value] = tensor if known is None else (known, tensor)
-        return outs
-
-
-class Bound:
-    """A call over fixed tensors."""
-
-    def __init__(
-        self, executor: Executor, values: Values, sizes: Sizes, outs: Mapping[str, Any]
-    ) -> None:
-        self._executor, self._values, self._sizes, self._outs = executor, values, sizes, outs
-
-    def __call__(self) -> Any:
-        """Run; the results of an earlier call are overwritten where kernels write them."""
-        executor = self._executor
-        return executor._results(  # noqa: SLF001 - a call of the same module's executor
-            executor._run(dict(self._values), self._sizes, self._outs)  # noqa: SLF001
-        )
-
-
-class Captured:
-    """A CUDA graph of a call.
-
-    Attributes:
-        inputs: tensors that a replay reads.
-        outputs: tensors that it writes: one, or a tuple.
-    """
-
-    #: calls before the capture: kernels are loaded, islands compiled, libraries make their workspaces
-    WARM_UP = 2
-
-    def __init__(self, bound: Bound, inputs: tuple[Tensor, ...]) -> None:
-        self.inputs = inputs
-        stream = torch.cuda.Stream(inputs[0].device)
-        stream.wait_stream(torch.cuda.current_stream(inputs[0].device))
-        with torch.cuda.stream(stream), torch.no_grad():
-            for _ in range(self.WARM_UP):
-                bound()
-        torch.cuda.current_stream(inputs[0].device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph), torch.no_grad():
-            self.outputs = bound()
-        self._bound = bound  # its arena is part of the graph
-
-    def replay(self) -> Any:
-        """Run on what :attr:`inputs` hold."""
-        self._graph.replay()
-        return self.outputs
-
-    def __call__(self, *inputs: Tensor) -> Any:
-        """Copy the inputs in, and replay; results are overwritten by the next call."""
-        for mine, theirs in zip(self.inputs, inputs, strict=True):
-            mine.copy_(theirs)
-        return self.replay()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One tensor that a kernel writes: of the value ``value``."""
-
-    value: str
-    shape: tuple[int, ...]
-    dtype: Any
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * int(self.dtype.itemsize)
-
-
-def _parts(task: Product | Quantisation, sizes: Sizes) -> dict[str, _Part]:
-    """What a kernel call writes: its result, or codes and then scales."""
-    if isinstance(task, Product):
-        shape = shape_of(task.type.shape, sizes)
-        return {task.name: _Part(task.name, shape, torch_dtype(task.type.dtype))}
-    shape = shape_of(task.source.shape, sizes)
-    codes = getattr(torch, compute_type(task.target).dtype.name)
-    return {
-        task.name: _Part(task.name, shape, codes),
-        f"{task.name}/scales": _Part(task.name, shape[:-1], torch.float32),
-    }
-
-
-def _last_uses(tasks: Sequence[Task], outputs: Sequence[str]) -> dict[str, int]:
-    """Number of the last task that reads each value; outputs stay."""
-    last = {name: number for number, task in enumerate(tasks) for name in task.reads}
-    return {name: number for name, number in last.items() if name not in outputs}
-
-
-def _lifetimes(tasks: Sequence[Task], last: Mapping[str, int]) -> dict[str, int]:
-    """Last task that may read the memory of each value: what an island writes may be views of what it reads."""
-    ends = dict(last)
-    end = len(tasks)
-    for task in reversed(tasks):
-        if isinstance(task, Island):
-            needed = max((ends.get(name, end) for name in task.writes), default=0)
-            for name in task.reads:
-                ends[name] = max(ends.get(name, end), needed)
-    for task in tasks:
-        if not isinstance(task, Island):
-            ends.setdefault(task.name, end)
-    return ends
-
-
-__all__ = ["Bound", "Captured", "Executor"]

@@ -16,6 +16,7 @@ from torch.nn import functional
 from ladder.errors import GraphError
 from ladder.graph.extent import Sizes, shape_of, value_of
 from ladder.graph.operators import (
+    ROW_TARGETS,
     Activated,
     AddBias,
     AddResidual,
@@ -23,6 +24,7 @@ from ladder.graph.operators import (
     Binary,
     Cast,
     Concat,
+    Dequantize,
     EpilogueStep,
     Expand,
     Extents,
@@ -32,6 +34,7 @@ from ladder.graph.operators import (
     Linear,
     MatrixProduct,
     Operator,
+    Quantize,
     Range,
     Reduce,
     Reshape,
@@ -44,6 +47,7 @@ from ladder.graph.operators import (
     Unary,
     Where,
 )
+from ladder.graph.operators.quantize import integer_limits
 
 Tensor = Any
 #: from operands to the result; symbols of shapes are known
@@ -285,6 +289,44 @@ def _range(op: Range, sizes: Sizes, device: Any) -> Function:
     return lambda: torch.arange(start, start + op.step * count, op.step, device=device)
 
 
+def _spread(scale: Tensor, shape: Any, op: Dequantize | Quantize) -> Tensor:
+    """Scales or zeros so that they broadcast, as :func:`ladder.graph.operators.quantize.spread_scale` says."""
+    if scale.numel() == 1 and scale.ndim <= 1:
+        return scale.reshape(())
+    axis = (1 if op.axis is None else op.axis) % len(shape)
+    if scale.ndim == 1:
+        return scale.reshape([-1 if place == axis else 1 for place in range(len(shape))])
+    block = op.block or -(-shape[axis] // scale.shape[axis])
+    return scale.repeat_interleave(block, axis).narrow(axis, 0, shape[axis])
+
+
+def _dequantize(op: Dequantize, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    def run(q: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+        codes = q.to(scale.dtype)
+        if zero is not None:
+            codes = codes - _spread(zero.to(scale.dtype), q.shape, op)
+        return codes * _spread(scale, q.shape, op)
+
+    return run
+
+
+def _quantize(op: Quantize, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    dtype = torch_dtype(op.dtype)
+    limits = None if dtype.is_floating_point else integer_limits(op.dtype)
+    top = ROW_TARGETS.get(op.dtype, math.inf)
+
+    def run(x: Tensor, scale: Tensor, zero: Tensor | None = None) -> Tensor:
+        ratio = x.float() / _spread(scale.float(), x.shape, op)
+        if limits is None:
+            return ratio.clamp(-top, top).to(dtype)
+        codes = ratio.round()
+        if zero is not None:
+            codes = codes + _spread(zero.float(), x.shape, op)
+        return codes.clamp(*limits).to(dtype)
+
+    return run
+
+
 # what sizes say is worked out before the function runs: torch.compile reads tensors only
 
 
@@ -314,12 +356,14 @@ MAKERS: Mapping[type[Operator], Maker] = MappingProxyType(
         Binary: lambda op, sizes, device: BINARY[op.function],  # noqa: ARG005
         Cast: _cast,
         Concat: lambda op, sizes, device: lambda *x: torch.cat(x, op.axis),  # noqa: ARG005
+        Dequantize: _dequantize,
         Expand: _expand,
         Extents: _extent,
         Gather: _gather,
         LayerNorm: _layer_norm,
         Linear: _linear,
         MatrixProduct: lambda op, sizes, device: torch.matmul,  # noqa: ARG005
+        Quantize: _quantize,
         RMSNorm: _rms_norm,
         Range: _range,
         Reduce: _reduce,

@@ -10,7 +10,7 @@ the first island in which all that they read is there; an island holds everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, Union
 
@@ -203,3 +203,22 @@ def _epilogue(
 def _part(node: Node, steps: tuple[EpilogueStep, ...], number: int) -> str:
     """Name of what stands behind so many steps of a node's epilogue."""
     return node.name if number == len(steps) else f"{node.name}/{number}"
+
+
+def last_uses(tasks: Sequence[Task], outputs: Sequence[str]) -> dict[str, int]:
+    """Number of the last task that reads each value; outputs stay."""
+    last = {name: number for number, task in enumerate(tasks) for name in task.reads}
+    return {name: number for name, number in last.items() if name not in outputs}
+
+
+def last_views(tasks: Sequence[Task], last: Mapping[str, int]) -> dict[str, int]:
+    """Last task that may read the memory of each value: what an island writes may be views of what it reads."""
+    ends, end = dict(last), len(tasks)
+    for task in reversed(tasks):
+        if isinstance(task, Island):
+            needed = max((ends.get(name, end) for name in task.writes), default=0)
+            for name in task.reads:
+                ends[name] = max(ends.get(name, end), needed)
+        else:
+            ends.setdefault(task.name, end)
+    return ends
