@@ -240,6 +240,16 @@ def dump_planset(plans: PlanSet) -> str:
     return json.dumps({"format": FORMATS[PlanSet], **shared, "plans": own}, separators=(",", ":"))
 
 
+def members(document: Json) -> list[Json]:
+    """The documents of a plan set's plans, from that of the set; they share its parts. Empty for any other document."""
+    if not isinstance(document, dict) or document.get("format") != FORMATS[PlanSet]:
+        return []
+    shared = {name: document[name] for name in _SHARED}
+    return [
+        {"format": FORMATS[Plan], "value": {**shared, **own}} for own in document.get("plans", ())
+    ]
+
+
 def load_planset(text: str) -> PlanSet:
     """Read :func:`dump_planset`'s text.
 

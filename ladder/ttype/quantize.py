@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.parallel import each
 from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, where
 from ladder.ttype.compute import ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
-from ladder.ttype.parallel import each
 from ladder.ttype.quantized import Quantized, row_chunks, spread
 from ladder.ttype.resolve import weight_type
 from ladder.ttype.scale import SCALE_TYPES, ScaleType
