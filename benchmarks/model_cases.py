@@ -21,8 +21,8 @@ from benchmarks import store
 from benchmarks.grid import DEVICE
 from ladder.graph.constant import Constant
 from ladder.model.model import Model
-from ladder.runtime.layer import Layer, low_bit, matmul_of
-from ladder.torch.places import Compiler, quantisation_plan
+from ladder.runtime.layer import Layer, low_bit, matmul_of, quantisation_plan
+from ladder.torch.places import Compiler
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:

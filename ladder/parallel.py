@@ -10,6 +10,7 @@ from typing import TypeVar
 #: threads at most; memory is the limit beyond
 MOST_THREADS = 16
 
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
@@ -20,7 +21,7 @@ def threads() -> int:
     return min(MOST_THREADS, os.cpu_count() or 1)
 
 
-def each(work: Callable[[slice], Result], parts: Sequence[slice]) -> list[Result]:
+def each(work: Callable[[Given], Result], parts: Sequence[Given]) -> list[Result]:
     """``work`` of every part, in order; the first error is raised."""
     if len(parts) < 2 or threads() < 2:
         return [work(part) for part in parts]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ from ladder.graph.operators.quantize import quantize_rows
 from ladder.graph.serial import load as load_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, relative
+from ladder.model.built import RECORD, Built, build
+from ladder.model.built import load as load_built
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
 from ladder.scheduler.plan import Plan
@@ -45,6 +47,7 @@ class Model:
     Attributes:
         graph: what is computed.
         layers: its low-bit layers in order.
+        built: its kernels and packed weights; None before :meth:`build`.
 
     Raises:
         GraphError: the layers are not those of the graph, or a plan is of another operator than its layer.
@@ -52,6 +55,7 @@ class Model:
 
     graph: Graph
     layers: tuple[Layer, ...]
+    built: Built | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         nodes = [node.name for node in low_bit(self.graph)]
@@ -103,6 +107,15 @@ class Model:
         )
         return results[0] if len(results) == 1 else results
 
+    def build(self) -> Model:
+        """The model with its kernels compiled and its weights packed: it runs, and is saved and loaded, without TVM.
+
+        Raises:
+            LoweringError: TVM is missing and the cache lacks a kernel.
+            ToolchainError: the compiler refused a kernel.
+        """
+        return replace(self, built=build(self.graph, self.layers, self.device))
+
     def on(self, place: Any = "cuda", *, islands: str = "eager", builder: Any = None) -> Executor:
         """The model ready to run on torch tensors, its weights packed and put there once; kept for the next time.
 
@@ -110,7 +123,8 @@ class Model:
             place: a device of torch, or its name (``"cuda:1"``); ``"emulator"`` runs kernels' instructions on the CPU, and
                 ``"cpu"`` the NumPy meaning of plans, both for tensors of the CPU.
             islands: how operators between kernels run, ``"eager"``, or ``"compile"`` for torch.compile.
-            builder: where kernels come from, a :class:`~ladder.torch.places.Builder`; None to compile them through the cache.
+            builder: where kernels come from, a :class:`~ladder.torch.places.Builder`; None for those that were built, or to
+                compile them through the cache.
 
         Raises:
             LaunchError: there is no such place.
@@ -122,7 +136,7 @@ class Model:
 
         key = (str(place), islands, builder)
         if key not in self._executors:
-            where = place_of(place, builder, self.device)
+            where = place_of(place, builder or self.built, self.device)
             self._executors[key] = Executor(self.graph, self.layers, where, islands)
         return self._executors[key]
 
@@ -202,13 +216,16 @@ class Model:
         return "\n".join(lines)
 
     def save(self, folder: Any) -> None:
-        """Write a folder that :meth:`load` reads, without TVM.
+        """Write a folder that :meth:`load` reads, without TVM; of a model that was built, with its kernels and packed weights.
 
         Raises:
             GraphError: the folder cannot be written.
         """
         path = accept(folder, PATH, "folder", at="Model.save", error=GraphError)
         self.graph.save(path)
+        (path / RECORD).unlink(missing_ok=True)
+        if self.built is not None:
+            self.built.save(path)
         records = [
             {
                 "node": layer.node,
@@ -245,7 +262,7 @@ class Model:
                 at=path,
                 hint="save the model again with this version",
             )
-        return cls(graph, layers)
+        return cls(graph, layers, load_built(path))
 
     def __str__(self) -> str:
         planned = len(self._plans)

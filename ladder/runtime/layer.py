@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ladder.graph import quantize_activations
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import EpilogueStep, Linear
 from ladder.graph.operators.quantize import rows_of
+from ladder.graph.quantize_activations import TARGETS
 from ladder.graph.tensor import Array
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
+from ladder.scheduler.quantize_plan import QuantizePlan
+from ladder.scheduler.search import schedule
 from ladder.ttype import Quantized
+
+#: types of activations that a kernel quantises
+SOURCES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -81,3 +89,10 @@ def kernel_operands(
     if op.activation_scale:
         x, x_scale = rows_of(operands[0], op.activation.name)
     return x, weight_of(graph, node), bias, x_scale
+
+
+def quantisation_plan(k: int, source: str, target: str, device: Any) -> QuantizePlan | None:
+    """The plan that quantises any number of rows of k numbers; None where no kernel takes the types."""
+    if source not in SOURCES or target not in TARGETS:
+        return None
+    return schedule(quantize_activations(None, k, source=source, target=target), device)

@@ -15,17 +15,15 @@ import numpy as np
 import torch
 
 from ladder.errors import LaunchError
-from ladder.graph import quantize_activations
 from ladder.graph.operators import ROW_TARGETS
-from ladder.graph.quantize_activations import LEAST_SCALE, TARGETS
+from ladder.graph.quantize_activations import LEAST_SCALE
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.build import compile_plan
 from ladder.runtime.kernel import EMULATOR
+from ladder.runtime.layer import quantisation_plan
 from ladder.runtime.packed import Packed, to_torch
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.quantize_plan import QuantizePlan
-from ladder.scheduler.search import schedule
 from ladder.torch.functions import torch_dtype
 from ladder.ttype import Quantized
 
@@ -34,9 +32,6 @@ Tensor = Any
 RunProduct = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]
 #: ``codes, scales = run(x, out)``; out is None for new tensors, or the pair
 RunQuantisation = Callable[[Tensor, Any], tuple[Tensor, Tensor]]
-
-#: types of x that the kernel quantises
-SOURCES = ("float16", "bfloat16")
 
 
 class Builder(Protocol):
@@ -191,13 +186,6 @@ class ByPlan:
     def quantisation(self, k: int, source: str, target: str) -> RunQuantisation:  # noqa: ARG002
         """See :class:`Place`."""
         return lambda x, out: into(out, quantize_rows(x, target))
-
-
-def quantisation_plan(k: int, source: str, target: str, device: Any) -> QuantizePlan | None:
-    """The plan of a quantisation of any number of rows; None where no kernel takes the types."""
-    if source not in SOURCES or target not in TARGETS:
-        return None
-    return schedule(quantize_activations(None, k, source=source, target=target), device)
 
 
 def quantize_rows(x: Tensor, target: str) -> tuple[Tensor, Tensor]:

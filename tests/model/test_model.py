@@ -196,3 +196,64 @@ def test_quantised_rows_reach_the_plan_as_codes_and_scales(target):
         by_plan, plain.run(rows), strict=True
     ):  # one scale for all would lose row 0
         assert np.linalg.norm(got - want) < 0.3 * np.linalg.norm(want)
+
+
+def eight_bit():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    w = draft.constant("w", RNG.normal(size=(64, 64)).astype(np.float16))
+    y = draft.add(Linear((Activated("silu"),)), (x, w), "y")
+    draft.outputs = [draft.add(Linear(), (y, w), "z")]
+    return draft.graph().assign(ladder.Rule(weight="int8", group="channel", activation="int8"))
+
+
+LOADED = """
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing either is an error
+import numpy as np, torch, ladder
+model = ladder.Model.load(sys.argv[1])
+x = torch.from_numpy(np.load(sys.argv[2]))
+np.save(sys.argv[3], model.on("emulator")(x).numpy())
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+@pytest.mark.parametrize("make", [small, eight_bit])
+def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(make()).build()
+    wanted = model.on("emulator")(torch.from_numpy(X)).numpy()
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert again == model
+    assert again.built.weights == model.built.weights
+    assert list(again.built.kernels) == list(model.built.kernels)
+    np.save(tmp_path / "x.npy", X)
+    arguments = [tmp_path / "model", tmp_path / "x.npy", tmp_path / "y.npy"]
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", LOADED, *map(str, arguments)], check=True, cwd=root)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), wanted)
+    again.save(tmp_path / "model")  # over what it is mapped from
+    assert Model.load(tmp_path / "model").built.weights == model.built.weights
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+def test_a_damaged_folder_of_a_built_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(small()).build()
+    for damage, match in (
+        (lambda f: (f / "built.json").write_text("{"), "cannot be read"),
+        (lambda f: (f / "built.json").write_text('{"format": "ladder.built/0"}'), "holds format"),
+        (lambda f: (f / "weights" / "0" / "weight.npy").unlink(), "cannot be read"),
+        (lambda f: (f / "weights" / "0" / "weight.npy").write_bytes(b""), "cannot be read"),
+    ):
+        model.save(tmp_path)
+        damage(tmp_path)
+        with pytest.raises(GraphError, match=match):
+            Model.load(tmp_path)
+    model.save(tmp_path)
+    compile_graph(small()).save(tmp_path)  # not built: what was built before is not its own
+    assert Model.load(tmp_path).built is None
