@@ -227,16 +227,20 @@ class Model:
         if self.built is not None:
             self.built.save(path)
         records = [
-            {
-                "node": layer.node,
-                "why": layer.why,
-                "set": isinstance(layer.plan, PlanSet),
-                "plan": None if layer.plan is None else layer.plan.to_json(),
-            }
+            {"node": layer.node, "why": layer.why, **self._plan_record(layer.plan)}
             for layer in self.layers
         ]
         text = json.dumps({"format": FORMAT, "layers": records})
         (path / PLANS).write_text(text, encoding="utf-8")
+
+    def _plan_record(self, plan: Plan | PlanSet | None) -> dict[str, Any]:
+        """A plan as text, or the number of the kernel that was built of it, which has the plan."""
+        if self.built is not None and plan is not None:
+            return {"kernel": list(self.built.kernels).index(plan)}
+        return {
+            "set": isinstance(plan, PlanSet),
+            "plan": None if plan is None else plan.to_json(),
+        }
 
     @classmethod
     def load(cls, folder: Any) -> Model:
@@ -247,12 +251,13 @@ class Model:
             PlanError: a plan cannot be read.
         """
         path = accept(folder, PATH, "folder", at="Model.load", error=GraphError)
-        graph = load_graph(path)
+        graph, built = load_graph(path), load_built(path)
         try:
             document = json.loads((path / PLANS).read_text(encoding="utf-8"))
             found, records = document["format"], document["layers"]
-            layers = tuple(_layer(record) for record in records)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            plans = () if built is None else tuple(built.kernels)
+            layers = tuple(_layer(record, plans) for record in records)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise GraphError(
                 f"the model cannot be read: {error}", at=path, hint="save it again"
             ) from error
@@ -262,7 +267,7 @@ class Model:
                 at=path,
                 hint="save the model again with this version",
             )
-        return cls(graph, layers, load_built(path))
+        return cls(graph, layers, built)
 
     def __str__(self) -> str:
         planned = len(self._plans)
@@ -293,7 +298,9 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
     return Model(graph, tuple(layers))
 
 
-def _layer(record: Mapping[str, Any]) -> Layer:
+def _layer(record: Mapping[str, Any], built: Sequence[Any]) -> Layer:
+    if "kernel" in record:
+        return Layer(record["node"], built[record["kernel"]], record["why"])
     text = record["plan"]
     plan: Plan | PlanSet | None = None
     if text is not None:

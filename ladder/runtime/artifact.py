@@ -16,9 +16,10 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,30 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Json = dict[str, Any]
+
+
+class Listing(Mapping[str, Any]):
+    """An instruction listing as it lies in a file; only an emulator reads it, and then it is parsed.
+
+    Args:
+        text: JSON of an object.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    @cached_property
+    def _parsed(self) -> Json:
+        return dict(json.loads(self._text))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed)
+
+    def __len__(self) -> int:
+        return len(self._parsed)
 
 
 @dataclass(frozen=True)
@@ -267,7 +292,7 @@ def _read_part(record: Json, read: Callable[[str], bytes], own: list[Json], at: 
         source=_content(record["source"], read, at).decode(),
         parameters=tuple(Parameter.from_json(p) for p in record["parameters"]),
         launch=Launch.from_json(record["launch"]),
-        listing=None if listing is None else json.loads(_content(listing, read, at)),
+        listing=None if listing is None else Listing(_content(listing, read, at)),
         device_arch=record["device_arch"],
     )
     cubins = {
