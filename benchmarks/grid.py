@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from benchmarks.weights import BASE, WEIGHTS
 
 if TYPE_CHECKING:
     from ladder.graph import MatMul
+    from ladder.ttile import Device
     from ladder.ttype import GroupedType
 
 DEVICE = "h200"
@@ -49,6 +50,7 @@ class Block:
         activations: types of x, and of y but for those of :data:`EIGHT_BITS`.
         pdl_tokens: most tokens with which programmatic launch is timed beside the plain one.
         any_m: kernels of one operator for any M, chosen by the M of the call, instead of one planned for this M alone.
+        like: device whose features alone are planned with, on the device that measures; "" for its own.
     """
 
     weights: tuple[str, ...]
@@ -57,13 +59,14 @@ class Block:
     activations: tuple[str, ...] = ("float16",)
     pdl_tokens: int = 0
     any_m: bool = False
+    like: str = ""
 
     def cases(self, suite: str) -> Iterator[Case]:
         """Every point of the block."""
         axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES)
         for (n, k), weight, activation, m, launch in itertools.product(*axes):
             if launch == "plain" or m <= self.pdl_tokens:
-                yield Case(weight, n, k, m, activation, launch, any_m=self.any_m, suite=suite)
+                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, self.like)
 
 
 SQUARE, TALL, WIDE = (8192, 8192), (28672, 8192), (8192, 28672)
@@ -123,6 +126,10 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             )
             for activation, weights in EIGHT_BIT_WEIGHTS.items()
         ),
+        "ampere": (
+            Block(("int4",), (SQUARE, *MIDDLE), (1, 16, 64, 256, 1024, 4096), like="a100"),
+            Block(("int4_channel",), (SQUARE,), (16, 256, 1024), ("int8",), like="a100"),
+        ),
         "sweep": (Block(("int4",), (SQUARE,), (*range(1, 65), *range(72, 513, 8)), any_m=True),),
     }
 )
@@ -145,6 +152,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
         "prefill8": {"n": ("8192",), "m": ("16", "4096")},
+        "ampere": {"n": ("8192",), "m": ("16", "1024")},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }
 )
@@ -162,7 +170,8 @@ Quick = Annotated[bool, typer.Option("--quick", help="a subset that touches each
 class Case:
     """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type, or is float16.
 
-    With ``any_m`` the kernel is that which an operator for any M has for this one.
+    With ``any_m`` the kernel is that which an operator for any M has for this one; with ``like`` that of a device with no more
+    features than the one named has.
     """
 
     weight: str
@@ -173,6 +182,7 @@ class Case:
     launch: str = "plain"
     any_m: bool = False
     suite: str = "base"
+    like: str = ""
 
     @property
     def type(self) -> GroupedType:
@@ -183,18 +193,23 @@ class Case:
     def name(self) -> str:
         """What tells this case from all others of its suite."""
         kind = "any-m" if self.any_m else "m"
-        return f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self.activation}-{self.launch}"
+        return f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self._how}"
 
     @property
     def artifact(self) -> str:
         """File name of the kernel, which cases of one operator share."""
         m = "any-m" if self.any_m else f"m{self.m}"
-        return f"{self.weight}-{self.n}x{self.k}-{m}-{self.activation}-{self.launch}"
+        return f"{self.weight}-{self.n}x{self.k}-{m}-{self._how}"
 
     @property
-    def packed(self) -> tuple[int, int, str, str]:
+    def _how(self) -> str:
+        like = f"-like-{self.like}" if self.like else ""
+        return f"{self.activation}-{self.launch}{like}"
+
+    @property
+    def packed(self) -> tuple[int, int, str, str, str]:
         """What cases that share a packed weight agree in."""
-        return self.n, self.k, self.weight, self.activation
+        return self.n, self.k, self.weight, self.activation, self.like
 
     @property
     def operator(self) -> MatMul:
@@ -212,10 +227,24 @@ class Case:
 
     def plan(self, device: str = DEVICE) -> Any:
         """The scheduler's choice, with the launch of the case; a plan set where the operator takes any M."""
-        return ladder.schedule(self.operator, device, launch=self.launch)
+        return ladder.schedule(self.operator, planned_on(device, self.like), launch=self.launch)
 
     def __str__(self) -> str:
         return self.name
+
+
+def planned_on(device: str, like: str) -> Device:
+    """A device, or one of its size and speed that can do no more than another one."""
+    own = ladder.devices[device]
+    if not like:
+        return own
+    less = ladder.devices[like]
+    return replace(
+        own,
+        name=f"{device}-like-{like}",
+        features=own.features & less.features,
+        instruction_set=tuple(i for i in own.instruction_set if i.needs <= less.features),
+    )
 
 
 def grid(*suites: str) -> tuple[Case, ...]:

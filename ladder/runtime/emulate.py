@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from ladder.codegen.kernel import LoweredKernel, box_rows
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import OUT_PIECE, Call, Operands, Variant, check_call
+from ladder.runtime.arguments import OUT_PIECE, Call, Operands, check_call
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.packed import Packed, PackingLike
+from ladder.runtime.variant import Variant
 
 #: byte that outputs without a NaN are filled with before a kernel writes them
 POISON = 0x55

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from ladder.checks import accept, optional
 from ladder.errors import ArtifactError, LaunchError, PlanError
-from ladder.runtime.arguments import PlanLike, Variant
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.dequantize_kernel import DequantizeKernel
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
 from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.runtime.variant import PlanLike, Variant
 from ladder.scheduler.serial import members
 
 
@@ -81,7 +81,7 @@ def kernel_of(
         plan = plan_of(artifact.plan)
         own = [part.plan for part in artifact.parts]
         # a set's plans are read with it, their packing once
-        whole = own == members(artifact.plan)
+        whole = read_plan is None and own == members(artifact.plan)
         plans: list[PlanLike] = list(plan) if whole else [plan_of(one) for one in own]
     except PlanError as error:
         raise _unreadable(error, artifact, at) from error

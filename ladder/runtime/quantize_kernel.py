@@ -18,7 +18,6 @@ from ladder.errors import LaunchError, ShapeError
 from ladder.runtime.arguments import (
     Call,
     Span,
-    Variant,
     check_dtype,
     check_place,
     check_writable,
@@ -33,6 +32,7 @@ from ladder.runtime.emulate import emulate_quantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.packed import as_json
+from ladder.runtime.variant import Variant
 
 #: codes are written in pieces of so many bytes
 PIECE_BYTES = 8

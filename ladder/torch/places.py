@@ -45,11 +45,14 @@ class Builder(Protocol):
 
 
 class Compiler:
-    """Compiles what is asked for, through the cache of this machine, and packs weights on their device."""
+    """Compiles what is asked for, through the cache of this machine, and packs weights on their device.
+
+    Of a plan set, each kernel waits for the first call with its number of rows.
+    """
 
     def kernel(self, plan: Any) -> Any:
         """See :class:`Builder`."""
-        return compile_plan(plan)
+        return compile_plan(plan, ahead=False) if isinstance(plan, PlanSet) else compile_plan(plan)
 
     def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:  # noqa: ARG002
         """See :class:`Builder`."""
