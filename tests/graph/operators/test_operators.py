@@ -297,8 +297,8 @@ def test_rows_are_quantised_as_the_kernel_does_it_and_their_codes_found_again(ta
     from ladder.graph.operators.quantize import quantize_rows, rows_of
 
     sizes = np.array([[0.0], [1e-7], [1.0], [300.0]])
-    x = (sizes * np.random.default_rng(5).normal(size=(4, 96))).astype(np.float16)
-    codes, scales = quantize_activations(4, 96, target=target).reference(x)
+    x = (sizes * np.random.default_rng(5).normal(size=(4, 50_000))).astype(np.float16)
+    codes, scales = quantize_activations(4, 50_000, target=target).reference(x)
     values = quantize_rows(x.astype(np.float64), target)
     np.testing.assert_array_equal(values, codes.astype(np.float64) * scales[:, None].astype(float))
     again, same = rows_of(values, target)
