@@ -94,7 +94,9 @@ class Model:
         """
         if mode is None and inputs and getattr(inputs[0], "is_cuda", False):
             return self.on(inputs[0].device)(*inputs)
-        mode = accept(mode or "meaning", MODES, "mode", at="Model", error=LaunchError)
+        mode = accept(
+            "meaning" if mode is None else mode, MODES, "mode", at="Model", error=LaunchError
+        )
         values = trace(
             self.graph,
             inputs,

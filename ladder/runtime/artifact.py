@@ -28,7 +28,7 @@ from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
 from ladder.runtime.versions import package_version
-from ladder.scheduler.serial import members
+from ladder.scheduler.members import members
 
 FORMAT = 2
 #: formats that are read, too: in the first every kernel's plan was written out

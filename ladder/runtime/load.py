@@ -16,7 +16,7 @@ from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
 from ladder.runtime.quantize_kernel import QuantizeKernel
 from ladder.runtime.variant import PlanLike, Variant
-from ladder.scheduler.serial import members
+from ladder.scheduler.members import members
 
 
 def load(folder: str | Path, *, driver: Driver | None = None) -> Any:

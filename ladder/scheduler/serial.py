@@ -238,27 +238,17 @@ def load_packing(text: str) -> Packing:
 
 
 #: what all plans of a set share; written once
-_SHARED = ("op", "device", "packing")
+SHARED = ("op", "device", "packing")
 
 
 def dump_planset(plans: PlanSet) -> str:
     """Stable text of a plan set: operator, device and packing once, then each plan's own decisions."""
-    shared = {name: encode(getattr(plans, name)) for name in _SHARED}
+    shared = {name: encode(getattr(plans, name)) for name in SHARED}
     own = []
     for plan in plans.plans:
         node = encode(plan)
-        own.append({name: part for name, part in node.items() if name not in _SHARED})
+        own.append({name: part for name, part in node.items() if name not in SHARED})
     return json.dumps({"format": FORMATS[PlanSet], **shared, "plans": own}, separators=(",", ":"))
-
-
-def members(document: Json) -> list[Json]:
-    """The documents of a plan set's plans, from that of the set; they share its parts. Empty for any other document."""
-    if not isinstance(document, dict) or document.get("format") != FORMATS[PlanSet]:
-        return []
-    shared = {name: document[name] for name in _SHARED}
-    return [
-        {"format": FORMATS[Plan], "value": {**shared, **own}} for own in document.get("plans", ())
-    ]
 
 
 def load_planset(text: str) -> PlanSet:
@@ -269,8 +259,8 @@ def load_planset(text: str) -> PlanSet:
     """
     with _reading(PlanSet):
         document = _document(PlanSet, text)
-        shared = {name: decode(document.get(name)) for name in _SHARED}
-        blank = dict.fromkeys(_SHARED)
+        shared = {name: decode(document.get(name)) for name in SHARED}
+        blank = dict.fromkeys(SHARED)
         plans = [decode({**node, **blank}) for node in document.get("plans", ())]
         found = PlanSet(tuple(replace(plan, **shared) for plan in plans))
         for plan in found.plans:
