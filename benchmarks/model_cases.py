@@ -106,6 +106,18 @@ class Case:
     phases: tuple[Phase, ...]
 
 
+def decoder_shapes(config: Any) -> tuple[tuple[int, int], ...]:
+    """(N, K) of a decoder layer's linear layers after fusion: q with k and v, the output, gate with up, down."""
+    wide = (config.heads + 2 * config.groups) * config.head
+    hidden, inner = config.hidden, config.inner
+    return (
+        (wide, hidden),
+        (hidden, config.heads * config.head),
+        (2 * inner, hidden),
+        (hidden, inner),
+    )
+
+
 def _llama(name: str) -> Case:
     from torch import float16
 
@@ -120,15 +132,11 @@ def _llama(name: str) -> Case:
         found, dynamic = make(config(small), phase.batch, phase.tokens, float16)
         return tuple(one.to(device) for one in found), dynamic
 
-    wide = (full.heads + 2 * full.groups) * full.head
-    shapes = (
-        (wide, full.hidden), (full.hidden, full.hidden), (2 * full.inner, full.hidden), (full.hidden, full.inner),
-    )  # fmt: skip
     return Case(
         name,
         lambda small, device: llama.layer(config(small), float16, device=device),
         inputs,
-        shapes,
+        decoder_shapes(full),
         (DECODE, PROMPT),
     )
 
