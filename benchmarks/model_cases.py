@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -52,10 +53,7 @@ def example(name: str) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # dataclasses look their module up
-    import sys
-
-    sys.modules[spec.name] = module
+    sys.modules[spec.name] = module  # where dataclasses look their module up
     spec.loader.exec_module(module)
     return module
 
@@ -253,7 +251,7 @@ def build(out: Path, wanted: Sequence[tuple[str, Phase, str, str]]) -> store.Ind
 
 @dataclass(eq=False)
 class Shelf(Compiler):
-    """Kernels of a folder that :func:`build` wrote, and weights that were packed before.
+    """Kernels of a folder that :func:`build` wrote; both phases of a model read the same packed weights.
 
     Attributes:
         folder: its path.
@@ -264,7 +262,9 @@ class Shelf(Compiler):
     index: store.Index
     _loaded: dict[str, Any] = field(default_factory=dict)
     _by_plan: dict[Any, Any] = field(default_factory=dict)
-    _packed: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
 
     def load(self, name: str) -> Any:
         """A kernel by the name of its artifact.
@@ -284,12 +284,6 @@ class Shelf(Compiler):
         if plan not in self._by_plan:
             self.load(key(f"quantise {plan.op.k}", None))
         return self._by_plan[plan]
-
-    def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Any:
-        """See :class:`~ladder.torch.places.Builder`; both phases of a model read the same bytes."""
-        if name not in self._packed:
-            self._packed[name] = super().packed(name, kernel, weight, device)
-        return self._packed[name]
 
     def forget(self) -> None:
         """Let packed weights go."""

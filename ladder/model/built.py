@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ class Built:
 
     kernels: Mapping[Any, Any]
     weights: Mapping[str, Packed]
+    _there: dict[tuple[str, str], Packed] = field(default_factory=dict, repr=False)
 
     def kernel(self, plan: Any) -> Any:
         """The kernel of a plan."""
@@ -45,8 +46,12 @@ class Built:
 
     def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:  # noqa: ARG002
         """A packed weight on a device of torch."""
-        found = self.weights[name]
-        return found if device.type == "cpu" else found.to(device)
+        if device.type == "cpu":
+            return self.weights[name]
+        key = (name, str(device))
+        if key not in self._there:
+            self._there[key] = self.weights[name].to(device)
+        return self._there[key]
 
     def save(self, folder: Path) -> None:
         """Write the folder's files; those of an older model there are replaced.

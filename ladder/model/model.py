@@ -136,11 +136,17 @@ class Model:
         from ladder.torch.executor import Executor
         from ladder.torch.places import place_of
 
-        key = (str(place), islands, builder)
+        where = place_of(place, builder or self.built or self._compiler, self.device)
+        key = (type(where), where.device, islands, builder)
         if key not in self._executors:
-            where = place_of(place, builder or self.built, self.device)
             self._executors[key] = Executor(self.graph, self.layers, where, islands)
         return self._executors[key]
+
+    @cached_property
+    def _compiler(self) -> Any:
+        from ladder.torch.places import Compiler
+
+        return Compiler()
 
     @cached_property
     def _executors(self) -> dict[Any, Executor]:

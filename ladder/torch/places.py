@@ -47,19 +47,25 @@ class Builder(Protocol):
 class Compiler:
     """Compiles what is asked for, through the cache of this machine, and packs weights on their device.
 
-    Of a plan set, each kernel waits for the first call with its number of rows.
+    Of a plan set, each kernel waits for the first call with its number of rows. A weight is packed once for each device.
     """
+
+    def __init__(self) -> None:
+        self._packed: dict[tuple[str, str], Packed] = {}
 
     def kernel(self, plan: Any) -> Any:
         """See :class:`Builder`."""
         return compile_plan(plan, ahead=False) if isinstance(plan, PlanSet) else compile_plan(plan)
 
-    def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:  # noqa: ARG002
+    def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:
         """See :class:`Builder`."""
-        if device.type == "cpu":
-            found: Packed = kernel.pack(weight)
-            return found
-        return packed_on(device, kernel, weight)
+        key = (name, str(device))
+        if key not in self._packed:
+            on_host = device.type == "cpu"
+            self._packed[key] = (
+                kernel.pack(weight) if on_host else packed_on(device, kernel, weight)
+            )
+        return self._packed[key]
 
 
 @dataclass(frozen=True)
