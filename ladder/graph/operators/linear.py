@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.extent import Extent, Sizes, broadcast, product
+from ladder.graph.epilogue import AddBias, EpilogueStep
+from ladder.graph.extent import Extent, Sizes, broadcast, product, same
 from ladder.graph.matmul import OUTPUTS, MatMul, matmul
-from ladder.graph.operators.base import Array, Operator, same
-from ladder.graph.operators.epilogue import AddBias, EpilogueStep
-from ladder.graph.tensor import PER_TOKEN, TensorType
+from ladder.graph.operators.base import Operator
+from ladder.graph.tensor import PER_TOKEN, Array, TensorType
 
 
 @dataclass(frozen=True)
