@@ -6,7 +6,9 @@ inputs, in the order of the steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from ladder.checks import accept, one_of
@@ -132,3 +134,29 @@ class AddResidual(EpilogueStep):
     def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:
         """The sum."""
         return y + operands[0]
+
+
+#: steps that kernels of matmuls do, by the names that :func:`ladder.matmul` takes
+KERNEL_STEPS: Mapping[str, EpilogueStep] = MappingProxyType(
+    {
+        **{name: Activated(name) for name in ACTIVATIONS},
+        **{f"{name}_gate": Gated(name) for name in ACTIVATIONS},
+        "residual": AddResidual(),
+    }
+)
+
+
+def refusal(steps: Sequence[EpilogueStep], n: int) -> str:
+    """Why no kernel does these steps on its n channels; empty where one does."""
+    kinds = [type(step) for step in steps]
+    for step in steps:
+        if step not in KERNEL_STEPS.values():
+            return f"kernels do not do {step}"
+    for kind in (Gated, AddResidual):
+        if kinds.count(kind) > 1:
+            return f"{kind.kind} stands there {kinds.count(kind)} times"
+    if Gated in kinds and n % 2:
+        return f"{n} channels have no two equal halves"
+    if Gated in kinds and AddResidual in kinds[: kinds.index(Gated)]:
+        return "a residual of the gated output cannot be added before the gate"
+    return ""

@@ -11,7 +11,8 @@ from ladder.codegen.context import Kernel
 from ladder.codegen.widen import widen
 from ladder.errors import LoweringError
 from ladder.scheduler.assemble import SCALE_BYTES
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
+from ladder.scheduler.epilogue import AddBias, GlobalScale, TokenScale
+from ladder.scheduler.stage import EpilogueStage
 
 
 class Token:
