@@ -15,6 +15,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ladder.scheduler import single
+
 Bits = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -336,6 +338,16 @@ def fma_f32(a: Floats, b: Floats, c: Floats) -> Floats:
     return _canonical(fma_odd(*np.broadcast_arrays(x, y, z)).astype(np.float32))
 
 
+def ex2_f32(x: Floats) -> Floats:
+    """Two to a power, rounded to nearest (PTX ISA ex2.approx.ftz.f32: a device may be 2**-22 of it off)."""
+    return _canonical(single.exp2(x))
+
+
+def rcp_f32(x: Floats) -> Floats:
+    """A reciprocal, rounded to nearest (PTX ISA rcp.approx.ftz.f32: a device may be 2**-23 of it off)."""
+    return _canonical(single.reciprocal(x))
+
+
 def _canonical(x: Floats) -> Floats:
     nan = np.isnan(x)
     return np.where(nan, _CANONICAL_NAN, x) if nan.any() else x
@@ -396,4 +408,6 @@ MEANINGS: dict[str, Meaning] = {
     "low_bf16": low_bf16,
     "high_bf16": high_bf16,
     "fma_f32": fma_f32,
+    "ex2_f32": ex2_f32,
+    "rcp_f32": rcp_f32,
 }

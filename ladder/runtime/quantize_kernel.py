@@ -17,10 +17,7 @@ from ladder.checks import Expected, accept, several
 from ladder.errors import LaunchError, ShapeError
 from ladder.runtime.arguments import (
     Call,
-    Span,
     Variant,
-    check_dtype,
-    check_place,
     check_writable,
     check_x,
     choose,
@@ -32,6 +29,7 @@ from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.emulate import emulate_quantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
+from ladder.runtime.operand_checks import Span, check_dtype, check_place
 from ladder.runtime.packed import as_json
 
 #: codes are written in pieces of so many bytes

@@ -24,7 +24,7 @@ DTYPES: dict[str, Any] = {
     "float32": np.float32,
 }
 
-#: plan, x, weights, bias -> y of the kernel on the CPU
+#: plan, x, weights, bias, x_scale, residual, out -> y of the kernel on the CPU
 Emulated = Callable[..., NDArray[Any]]
 
 
@@ -43,10 +43,13 @@ def emulated() -> Emulated:
         weights: ladder.Quantized,
         bias: NDArray[Any] | None = None,
         x_scale: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
+        out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         packed = Packed(plan.packing, plan.packing.pack(weights))
         variant = Variant(plan=plan, lowered=_lowered(plan), cubins={})
-        y: NDArray[Any] = emulate([variant], packed.key, Operands(x, packed, bias, None, x_scale))
+        given = Operands(x, packed, bias, out, x_scale, residual)
+        y: NDArray[Any] = emulate([variant], packed.key, given)
         return y
 
     return run
