@@ -71,9 +71,8 @@ def _reduce(plan: Plan) -> Reduce:
     outputs = tiling.channels * tiling.tokens // plan.split
     stored = plan.out_channels * tiling.tokens // plan.split
     staged = plan.stores_fragments
-    # beside the ring, which the next tile fills already; a residual of the next tokens comes while these are stored
-    parts = 1 + plan.op.residual
-    beside = parts * plan.out_channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    # beside the ring, which the next tile fills already
+    beside = plan.out_channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
     scales = tiling.tokens * SCALE_BYTES if staged and plan.op.activation_scale else 0
     if plan.persistent and plan.split == 1:
         return Reduce(slices=0, tile_bytes=0, beside_bytes=beside, scale_bytes=scales)

@@ -173,37 +173,58 @@ def finish_specialised(kernel: Kernel, totals: Any, base: int) -> None:
         with e.stage("reduce"):
             # All CTAs have read their slots before totals take the ring's memory.
             cluster_barrier(kernel)
+            _bring_residual(kernel, base)
             write_totals(kernel, totals, base)
             cluster_barrier(kernel)
     else:
         # The same within a CTA.
         sync_readers(kernel)
+        _bring_residual(kernel, base)
         if plan.sums_in_shared:
             with e.stage("reduce"):
                 write_totals(kernel, totals, base)
                 sync_readers(kernel)
     with e.stage("store"):
-        if plan.launch == "pdl":
-            # The load warp waited for the kernel before this one; threads that store have to, too.
-            e.ptx("griddepcontrol.wait")
+        _wait_for_kernel_before(kernel)
         if plan.stores_fragments:
             _store_fragments(kernel, totals, base)
         else:
             finish_outputs(kernel, base)
 
 
-def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
-    """Outputs that this CTA finishes, by fragments: each K slice takes some of the token tiles, or one takes all."""
+def _fragment_store(kernel: Kernel, base: int) -> FragmentStore:
+    """The store of what a CTA finishes that does not go on to another tile, behind the totals of its K slices."""
     plan, tiling = kernel.plan, kernel.plan.tiling
     token_tiles = tiling.token_tiles // plan.split
     slices = plan.split * tiling.warps_k if plan.sums_in_shared else 0
     staging = base + slices * tiling.tile_rows * token_tiles * FRAGMENT_BYTES
-    store = FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+    return FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+
+
+def _bring_residual(kernel: Kernel, base: int) -> None:
+    """Start to copy the residual of what the CTA finishes, beside its reduction."""
+    if not (kernel.plan.op.residual and kernel.plan.stores_fragments):
+        return
+    with e.stage("store"):
+        _wait_for_kernel_before(kernel)
+        _fragment_store(kernel, base).bring_residual()
+
+
+def _wait_for_kernel_before(kernel: Kernel) -> None:
+    """The load warp waited for the kernel before this one; threads that store, or read what that one wrote, have to, too."""
+    if kernel.plan.launch == "pdl":
+        e.ptx("griddepcontrol.wait")
+
+
+def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
+    """Outputs that this CTA finishes, by fragments: each K slice takes some of the token tiles, or one takes all."""
+    plan, tiling = kernel.plan, kernel.plan.tiling
+    store = _fragment_store(kernel, base)
+    token_tiles = store.token_tiles
     if plan.op.residual:
-        store.bring_residual()
         e.ptx("cp.async.wait_group", 0)
     if plan.op.activation_scale:
-        share_row_scales(kernel, staging + store.bytes)
+        share_row_scales(kernel, store.base + store.bytes)
     if plan.op.residual or plan.op.activation_scale:
         sync_readers(kernel)
     if token_tiles % tiling.warps_k == 0:
@@ -219,22 +240,25 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
 def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
     """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
     plan, token_tiles = kernel.plan, kernel.plan.tiling.token_tiles
-    most, buffers = STAGED_TOKENS // TILE_TOKENS, 1 + plan.op.residual
-    size = STAGED_TOKENS * plan.out_channels * OUT_BYTES
+    # Where there is a residual, that of the next tokens comes to one half of the memory while the other half is stored.
+    halves = 1 + plan.op.residual
+    most = STAGED_TOKENS // TILE_TOKENS // halves
+    size = most * TILE_TOKENS * plan.out_channels * OUT_BYTES
     with e.stage("store"):
         if plan.op.activation_scale:
-            share_row_scales(kernel, staging + buffers * size)
+            share_row_scales(kernel, staging + halves * size)
             sync_readers(kernel)
         parts = [
             FragmentStore(
                 kernel,
-                staging + first // most % buffers * size,
+                staging + first // most % halves * size,
                 min(most, token_tiles - first),
                 first * TILE_TOKENS,
             )
             for first in range(0, token_tiles, most)
         ]
         if plan.op.residual:
+            _wait_for_kernel_before(kernel)
             parts[0].bring_residual()
         for store, following in zip(parts, (*parts[1:], None), strict=True):
             if plan.op.residual:
@@ -249,7 +273,7 @@ def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
 
 
 def _change_residuals(kernel: Kernel, following: FragmentStore | None) -> None:
-    """Wait for the residual of some tokens; that of the next ones comes to the memory of those that were just stored."""
+    """Wait for the residual of some tokens, and start to copy that of the next ones over those that were stored before."""
     e.ptx("cp.async.wait_group", 0)
     sync_readers(kernel)
     if following is not None:
