@@ -113,21 +113,18 @@ def shf(low: Bits, high: Bits, count: Bits, *, left: bool, clamp: bool) -> Bits:
 
 def shl(a: Bits, count: Bits) -> Bits:
     """Shift left; counts over 31 give 0 (PTX ISA shl)."""
-    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31)))
-    return out
+    return np.asarray(np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31))))
 
 
 def shr(a: Bits, count: Bits) -> Bits:
     """Logical shift right; counts over 31 give 0 (PTX ISA shr.u32)."""
-    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31)))
-    return out
+    return np.asarray(np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31))))
 
 
 def rotate(a: Bits, count: int) -> Bits:
     """Rotate left by ``count``."""
     n = _U32(count & 31)
-    out: Bits = a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0)
-    return out
+    return np.asarray(a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0), _U32)
 
 
 # ---- packed float16 and bfloat16 -----------------------------------------------------------------------------------
@@ -338,16 +335,6 @@ def fma_f32(a: Floats, b: Floats, c: Floats) -> Floats:
     return _canonical(fma_odd(*np.broadcast_arrays(x, y, z)).astype(np.float32))
 
 
-def ex2_f32(x: Floats) -> Floats:
-    """Two to a power, rounded to nearest (PTX ISA ex2.approx.ftz.f32: a device may be 2**-22 of it off)."""
-    return _canonical(single.exp2(x))
-
-
-def rcp_f32(x: Floats) -> Floats:
-    """A reciprocal, rounded to nearest (PTX ISA rcp.approx.ftz.f32: a device may be 2**-23 of it off)."""
-    return _canonical(single.reciprocal(x))
-
-
 def _canonical(x: Floats) -> Floats:
     nan = np.isnan(x)
     return np.where(nan, _CANONICAL_NAN, x) if nan.any() else x
@@ -408,6 +395,6 @@ MEANINGS: dict[str, Meaning] = {
     "low_bf16": low_bf16,
     "high_bf16": high_bf16,
     "fma_f32": fma_f32,
-    "ex2_f32": ex2_f32,
-    "rcp_f32": rcp_f32,
+    "ex2_f32": lambda x: _canonical(single.exp2(x)),
+    "rcp_f32": lambda x: _canonical(single.reciprocal(x)),
 }

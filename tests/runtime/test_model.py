@@ -20,10 +20,11 @@ from ladder.runtime.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
 
 RNG = np.random.default_rng(0)
+STEPS = (Activated("silu"), AddResidual())
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 
-def small(m=3, bias=True, steps=(Activated("silu"), AddResidual())):
+def small(m=3, bias=True, steps=STEPS):
     draft = Draft()
     x = draft.input("x", TensorType((m, 64), "float16"))
     w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))

@@ -267,8 +267,9 @@ def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
             store.stage(partial(_from, totals, first), 0, store.token_tiles)
             sync_readers(kernel)
             store.copy_out()
-            if not plan.op.residual or following is None:
-                # The next tokens, or those of the next tile, take the same memory.
+            if not plan.op.residual or (following is None and len(parts) % halves):
+                # The next tokens, or those of the next tile, take the same memory. A residual comes to where the same thread
+                # read before, but PTX orders no cp.async behind an earlier load.
                 sync_readers(kernel)
 
 
