@@ -1,4 +1,7 @@
-"""Arithmetic of the formulas of :mod:`ladder.scheduler.formulas` as TensorIR: every result is a name, so that it is computed once."""
+"""Arithmetic of :mod:`ladder.scheduler.formulas` as TensorIR: every result has a name, so that it is computed once.
+
+Names of conversions and choices TVM replaces by what they stand for; those are kept in registers.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,9 @@ class TensorArithmetic:
 
     def magnitude(self, a: Any) -> Any:
         """``|a|``."""
-        return e.bind(e.bits_as_f32(e.f32_as_bits(a) & e.u32(0x7FFFFFFF)), "magnitude")
+        bits = e.f32_as_bits(a) & e.u32(0x7FFFFFFF)
+        return e.hold(e.bits_as_f32(bits), "magnitude", "float32")
 
     def below(self, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
         """``a < b ? then : otherwise``."""
-        return e.bind(e.select(a < b, then, otherwise), "chosen")
+        return e.hold(e.select(a < b, then, otherwise), "chosen", "float32")
