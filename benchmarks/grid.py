@@ -49,6 +49,7 @@ class Block:
         activations: types of x, and of y but for those of :data:`EIGHT_BITS`.
         pdl_tokens: most tokens with which programmatic launch is timed beside the plain one.
         any_m: kernels of one operator for any M, chosen by the M of the call, instead of one planned for this M alone.
+        epilogues: what kernels do to their sums, each steps of :data:`~ladder.graph.epilogue.KERNEL_STEPS` joined by "+".
     """
 
     weights: tuple[str, ...]
@@ -57,13 +58,14 @@ class Block:
     activations: tuple[str, ...] = ("float16",)
     pdl_tokens: int = 0
     any_m: bool = False
+    epilogues: tuple[str, ...] = ("",)
 
     def cases(self, suite: str) -> Iterator[Case]:
         """Every point of the block."""
-        axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES)
-        for (n, k), weight, activation, m, launch in itertools.product(*axes):
+        axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES, self.epilogues)
+        for (n, k), weight, activation, m, launch, steps in itertools.product(*axes):
             if launch == "plain" or m <= self.pdl_tokens:
-                yield Case(weight, n, k, m, activation, launch, any_m=self.any_m, suite=suite)
+                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, steps)
 
 
 SQUARE, TALL, WIDE = (8192, 8192), (28672, 8192), (8192, 28672)
@@ -86,6 +88,10 @@ EIGHT_BIT_WEIGHTS = {
     "int8": ("int4_channel", "int8_channel"),
     "fp8_e4m3fn": ("fp4_e2m1_channel", "fp8_e4m3fn_channel"),
 }
+
+#: gate and up projection of a model of 70 billion parameters as one layer, and its down projection
+GATE_AND_UP, DOWN = (57344, 8192), WIDE
+EPILOGUE_TOKENS = (1, 32, 4096)
 
 #: name -> what is timed under it
 SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
@@ -123,6 +129,10 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             )
             for activation, weights in EIGHT_BIT_WEIGHTS.items()
         ),
+        "epilogue": tuple(
+            Block(("int4",), (shape,), EPILOGUE_TOKENS, pdl_tokens=32, epilogues=("", steps))
+            for shape, steps in ((GATE_AND_UP, "silu_gate"), (DOWN, "residual"))
+        ),
         "sweep": (Block(("int4",), (SQUARE,), (*range(1, 65), *range(72, 513, 8)), any_m=True),),
     }
 )
@@ -145,6 +155,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
         "prefill8": {"n": ("8192",), "m": ("16", "4096")},
+        "epilogue": {"m": ("4096",)},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }
 )
@@ -162,7 +173,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="a subset that touches each
 class Case:
     """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type, or is float16.
 
-    With ``any_m`` the kernel is that which an operator for any M has for this one.
+    With ``any_m`` the kernel is that which an operator for any M has for this one. ``epilogue`` holds steps, joined by "+".
     """
 
     weight: str
@@ -173,6 +184,7 @@ class Case:
     launch: str = "plain"
     any_m: bool = False
     suite: str = "base"
+    epilogue: str = ""
 
     @property
     def type(self) -> GroupedType:
@@ -183,18 +195,22 @@ class Case:
     def name(self) -> str:
         """What tells this case from all others of its suite."""
         kind = "any-m" if self.any_m else "m"
-        return f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self.activation}-{self.launch}"
+        steps = f"-{self.epilogue}" if self.epilogue else ""
+        return (
+            f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self.activation}-{self.launch}{steps}"
+        )
 
     @property
     def artifact(self) -> str:
         """File name of the kernel, which cases of one operator share."""
         m = "any-m" if self.any_m else f"m{self.m}"
-        return f"{self.weight}-{self.n}x{self.k}-{m}-{self.activation}-{self.launch}"
+        steps = f"-{self.epilogue}" if self.epilogue else ""
+        return f"{self.weight}-{self.n}x{self.k}-{m}-{self.activation}-{self.launch}{steps}"
 
     @property
-    def packed(self) -> tuple[int, int, str, str]:
+    def packed(self) -> tuple[int, int, str, str, bool]:
         """What cases that share a packed weight agree in."""
-        return self.n, self.k, self.weight, self.activation
+        return self.n, self.k, self.weight, self.activation, self.operator.gated
 
     @property
     def operator(self) -> MatMul:
@@ -207,6 +223,7 @@ class Case:
             weight=self.type,
             out="float16" if self.activation in EIGHT_BITS else self.activation,
             activation_scale=self.activation in EIGHT_BITS,
+            epilogue=self.epilogue.split("+") if self.epilogue else (),
         )
         return op
 
