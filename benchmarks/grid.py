@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from benchmarks.weights import BASE, WEIGHTS
 
 if TYPE_CHECKING:
     from ladder.graph import MatMul
+    from ladder.ttile import Device
     from ladder.ttype import GroupedType
 
 DEVICE = "h200"
@@ -50,6 +51,7 @@ class Block:
         pdl_tokens: most tokens with which programmatic launch is timed beside the plain one.
         any_m: kernels of one operator for any M, chosen by the M of the call, instead of one planned for this M alone.
         epilogues: what kernels do to their sums, each steps of :data:`~ladder.graph.epilogue.KERNEL_STEPS` joined by "+".
+        like: device whose features alone are planned with, on the device that measures; "" for its own.
     """
 
     weights: tuple[str, ...]
@@ -58,6 +60,7 @@ class Block:
     activations: tuple[str, ...] = ("float16",)
     pdl_tokens: int = 0
     any_m: bool = False
+    like: str = ""
     epilogues: tuple[str, ...] = ("",)
 
     def cases(self, suite: str) -> Iterator[Case]:
@@ -65,7 +68,7 @@ class Block:
         axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES, self.epilogues)
         for (n, k), weight, activation, m, launch, steps in itertools.product(*axes):
             if launch == "plain" or m <= self.pdl_tokens:
-                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, steps)
+                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, self.like, steps)
 
 
 SQUARE, TALL, WIDE = (8192, 8192), (28672, 8192), (8192, 28672)
@@ -133,6 +136,10 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             Block(("int4",), (shape,), EPILOGUE_TOKENS, pdl_tokens=32, epilogues=("", steps))
             for shape, steps in ((GATE_AND_UP, "silu_gate"), (DOWN, "residual"))
         ),
+        "ampere": (
+            Block(("int4",), (SQUARE, *MIDDLE), (1, 16, 64, 256, 1024, 4096), like="a100"),
+            Block(("int4_channel",), (SQUARE,), (16, 256, 1024), ("int8",), like="a100"),
+        ),
         "sweep": (Block(("int4",), (SQUARE,), (*range(1, 65), *range(72, 513, 8)), any_m=True),),
     }
 )
@@ -156,6 +163,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
         "prefill8": {"n": ("8192",), "m": ("16", "4096")},
         "epilogue": {"m": ("4096",)},
+        "ampere": {"n": ("8192",), "m": ("16", "1024")},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }
 )
@@ -173,7 +181,8 @@ Quick = Annotated[bool, typer.Option("--quick", help="a subset that touches each
 class Case:
     """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type, or is float16.
 
-    With ``any_m`` the kernel is that which an operator for any M has for this one. ``epilogue`` holds steps, joined by "+".
+    With ``any_m`` the kernel is that which an operator for any M has for this one; with ``like`` that of a device with no more
+    features than the one named has. ``epilogue`` holds steps, joined by "+".
     """
 
     weight: str
@@ -184,6 +193,7 @@ class Case:
     launch: str = "plain"
     any_m: bool = False
     suite: str = "base"
+    like: str = ""
     epilogue: str = ""
 
     @property
@@ -195,22 +205,24 @@ class Case:
     def name(self) -> str:
         """What tells this case from all others of its suite."""
         kind = "any-m" if self.any_m else "m"
-        steps = f"-{self.epilogue}" if self.epilogue else ""
-        return (
-            f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self.activation}-{self.launch}{steps}"
-        )
+        return f"{self.weight}-{self.n}x{self.k}-{kind}{self.m}-{self._how}"
 
     @property
     def artifact(self) -> str:
         """File name of the kernel, which cases of one operator share."""
         m = "any-m" if self.any_m else f"m{self.m}"
-        steps = f"-{self.epilogue}" if self.epilogue else ""
-        return f"{self.weight}-{self.n}x{self.k}-{m}-{self.activation}-{self.launch}{steps}"
+        return f"{self.weight}-{self.n}x{self.k}-{m}-{self._how}"
 
     @property
-    def packed(self) -> tuple[int, int, str, str, bool]:
+    def _how(self) -> str:
+        like = f"-like-{self.like}" if self.like else ""
+        steps = f"-{self.epilogue}" if self.epilogue else ""
+        return f"{self.activation}-{self.launch}{like}{steps}"
+
+    @property
+    def packed(self) -> tuple[int, int, str, str, str, bool]:
         """What cases that share a packed weight agree in."""
-        return self.n, self.k, self.weight, self.activation, self.operator.gated
+        return self.n, self.k, self.weight, self.activation, self.like, self.operator.gated
 
     @property
     def operator(self) -> MatMul:
@@ -229,10 +241,24 @@ class Case:
 
     def plan(self, device: str = DEVICE) -> Any:
         """The scheduler's choice, with the launch of the case; a plan set where the operator takes any M."""
-        return ladder.schedule(self.operator, device, launch=self.launch)
+        return ladder.schedule(self.operator, planned_on(device, self.like), launch=self.launch)
 
     def __str__(self) -> str:
         return self.name
+
+
+def planned_on(device: str, like: str) -> Device:
+    """A device, or one of its size and speed that can do no more than another one."""
+    own = ladder.devices[device]
+    if not like:
+        return own
+    less = ladder.devices[like]
+    return replace(
+        own,
+        name=f"{device}-like-{like}",
+        features=own.features & less.features,
+        instruction_set=tuple(i for i in own.instruction_set if i.needs <= less.features),
+    )
 
 
 def grid(*suites: str) -> tuple[Case, ...]:

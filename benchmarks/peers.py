@@ -18,23 +18,30 @@ import torch
 
 from benchmarks.clock import Call, Graph, capture, launches_for
 from benchmarks.grid import Case
-from benchmarks.operands import ROTATED_BYTES, Tensor, activations, relative_error
+from benchmarks.operands import (
+    ROTATED_BYTES,
+    Tensor,
+    activations,
+    relative_error,
+    row_scales,
+    torch_type,
+)
 
 #: weight, n, k, activation
 Key = tuple[str, int, int, str]
 
-#: largest relative error of a peer: it may scale weights in 16 bits and add in parts
-TOLERANCE = {"float16": 4e-3, "bfloat16": 2e-2}
+#: type of y -> largest relative error of a peer: it may scale weights in 16 bits and add in parts
+TOLERANCE = {torch.float16: 4e-3, torch.bfloat16: 2e-2}
 
 
 class WrongNumbersError(Exception):
     """A peer computed something else."""
 
 
-def _check(name: str, y: Tensor, exact: Tensor, dtype: str) -> None:
-    error = relative_error(y, exact)
-    if not error <= TOLERANCE[dtype]:
-        raise WrongNumbersError(f"{name} is off by {error:.3g}, more than {TOLERANCE[dtype]}")
+def _check(name: str, y: Tensor, exact: Tensor) -> None:
+    error, most = relative_error(y, exact), TOLERANCE[y.dtype]
+    if not error <= most:
+        raise WrongNumbersError(f"{name} is off by {error:.3g}, more than {most}")
 
 
 class Cublas:
@@ -68,7 +75,7 @@ class Cublas:
         graph = capture([call(weight) for weight in weights], launches_for(m, n, k))
         y.fill_(float("nan"))
         graph.graph.replay()
-        _check("cuBLAS", y, x.double() @ weights[0].double().t(), dtype)
+        _check("cuBLAS", y, x.double() @ weights[0].double().t())
         return graph
 
 
@@ -85,10 +92,19 @@ def _humming_types() -> dict[str, tuple[dict[str, Any], float]]:
         "int2": ({"dtype": "uint2", **g128}, 0.75),
         # one bit without a zero point is no number format there
         "int1": ({"dtype": "uint1", "has_zero_point": True, **g128}, 1.2),
+        # without a size of groups there is one scale a channel
+        "int4_channel": ({"dtype": "uint4"}, 0.25),
+        "int8_channel": ({"dtype": "uint8"}, 0.02),
+        "fp4_e2m1_channel": ({"dtype": "float4e2m1"}, 0.3),
+        "fp8_e4m3fn_channel": ({"dtype": "float8e4m3"}, 0.05),
     }
 
 
 HUMMING = _humming_types()
+#: types of 8-bit activations, whose rows have scales -> humming's names of them
+HUMMING_INPUTS = {"int8": "int8", "fp8_e4m3fn": "float8e4m3"}
+#: the buffer of rows' scales that its kernels read holds a multiple of so many
+SCALE_ROWS = 4
 PARTS = ("weight", "weight_scale", "zero_point", "weight_scale_2", "locks")
 
 
@@ -156,7 +172,8 @@ class Humming:
         """
         weight, n, k, dtype = key
         config, bound = HUMMING[weight]
-        kind = getattr(torch, dtype)
+        eight_bits = dtype in HUMMING_INPUTS
+        kind = torch.float16 if eight_bits else torch_type(dtype)
         random = (torch.randn((n, k), device=self._device) * 0.02).to(kind)
         schema = self._schema.BaseWeightSchema.from_config({**config, "quant_method": "humming"})
         tensors = self._schema.HummingWeightSchema.quant_tensor(random, schema, kind)
@@ -165,7 +182,11 @@ class Humming:
         if not error <= bound:
             raise WrongNumbersError(f"weights are off by {error:.3g}, more than {bound}")
         layer = self._layers.HummingLayer(
-            shape_n=n, shape_k=k, weight_config=dict(config), torch_dtype=kind
+            shape_n=n,
+            shape_k=k,
+            weight_config=dict(config),
+            input_config={"dtype": HUMMING_INPUTS[dtype]} if eight_bits else None,
+            torch_dtype=kind,
         ).to(self._device)
         layer.load_from_tensors({name: tensor.clone() for name, tensor in tensors.items()})
         layer.transform()
@@ -181,18 +202,27 @@ class Humming:
         """
         n, k = layer.exact.shape
         x = activations(m, k, dtype, self._device)
-        y = torch.full((m, n), float("nan"), dtype=x.dtype, device=self._device)
+        scales = row_scales(-(-m // SCALE_ROWS) * SCALE_ROWS, dtype, self._device)
+        x_scale = None if scales is None else scales[:m, None]
+        kind = x.dtype if x_scale is None else torch.float16
+        y = torch.full((m, n), float("nan"), dtype=kind, device=self._device)
         tuning = self._tuning(layer, m)
 
         def call(parts: dict[str, Tensor]) -> Call:
             return lambda: self._forward(
-                layer.config, inputs=x, outputs=y, tuning_config=tuning, **parts
+                layer.config,
+                inputs=x,
+                input_scale=x_scale,
+                outputs=y,
+                tuning_config=tuning,
+                **parts,
             )
 
         graph = capture([call(parts) for parts in copies], launches_for(m, n, k))
         y.fill_(float("nan"))
         graph.graph.replay()
-        _check("humming", y, x.double() @ layer.exact.t(), dtype)
+        exact = x.double() @ layer.exact.t()
+        _check("humming", y, exact if x_scale is None else exact * x_scale.double())
         return graph
 
     def _tuning(self, layer: Layer, m: int) -> str:

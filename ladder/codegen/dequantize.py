@@ -160,6 +160,8 @@ class _Factors:
 
         self.scales = read("scales", packing.scale_dtype)
         self.zeros = read("zeros", packing.zero_dtype)
+        if self.after and self.zeros is not None:
+            self.zeros = [e.hold(e.f32(0.0) - zero, "negated", "float32") for zero in self.zeros]
         self.whole = kernel.arg["global_scale"][0] if packing.has_global_scale else None
 
     @property
@@ -170,15 +172,16 @@ class _Factors:
     def apply(self, value: Any, alpha: float, beta: float, half: int) -> Any:
         """``fma(value, alpha, beta - zero) * scale``, or with a rescaled zero ``fma(.., scale, -zero)``."""
         zero = None if self.zeros is None else self.zeros[half]
-        value = value * e.f32(alpha)
         if zero is not None and not self.after:
-            value = value + (e.f32(beta) - zero)
+            value = e.fma(value, e.f32(alpha), e.f32(beta) - zero)
         elif beta:  # -0 + 0 would lose its sign
-            value = value + e.f32(beta)
+            value = e.fma(value, e.f32(alpha), e.f32(beta))
+        else:
+            value = value * e.f32(alpha)
         if self.scales is not None:
-            value = value * self.scales[half]
-            if zero is not None and self.after:
-                value = value - zero
+            scale = self.scales[half]
+            rescales = zero is not None and self.after
+            value = e.fma(value, scale, zero) if rescales else value * scale
         return value if self.whole is None else value * self.whole
 
 

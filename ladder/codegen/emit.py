@@ -110,6 +110,11 @@ def cast(dtype: str, value: Expr) -> Expr:
     return T.Cast(dtype, value)
 
 
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """``a * b + c`` of float32, rounded once. ``+`` and ``*`` round each: compilers make no fma of them (decision 0015)."""
+    return call("fma_f32", a, b, c)
+
+
 def as_f32(dtype: str, value: Expr) -> Expr:
     """An accumulator of a type as a float32, rounded to nearest."""
     return value if dtype == "float32" else T.Cast("float32", T.Cast("int32", value))

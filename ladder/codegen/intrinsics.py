@@ -82,6 +82,7 @@ INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("prmt", ("r", "r", "r"), "r", "prmt.b32 %0, %1, %2, %3;", "alu"),
     Intrinsic("fma_f16x2", ("r", "r", "r"), "r", "fma.rn.f16x2 %0, %1, %2, %3;", "fma"),
     Intrinsic("fma_bf16x2", ("r", "r", "r"), "r", "fma.rn.bf16x2 %0, %1, %2, %3;", "fma"),
+    Intrinsic("fma_f32", ("f", "f", "f"), "f", "fma.rn.f32 %0, %1, %2, %3;", "fma", "float32"),
     Intrinsic("cvt_f16x2_e4m3x2", ("h",), "r", "cvt.rn.f16x2.e4m3x2 %0, %1;", "alu"),
     Intrinsic("cvt_f16x2_e5m2x2", ("h",), "r", "cvt.rn.f16x2.e5m2x2 %0, %1;", "alu"),
     Intrinsic("cvt_f32_f16", ("h",), "f", "cvt.f32.f16 %0, %1;", "alu", "float32"),
@@ -100,7 +101,6 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         "uint16",
     ),
     Intrinsic("cvt_bf16_f32", ("f",), "h", "cvt.rn.bf16.f32 %0, %1;", "alu", "uint16"),
-    Intrinsic("fma_f32", ("f", "f", "f"), "f", "fma.rn.f32 %0, %1, %2, %3;", "fma", "float32"),
     Intrinsic("ex2_f32", ("f",), "f", "ex2.approx.ftz.f32 %0, %1;", "xu", "float32"),
     Intrinsic("rcp_f32", ("f",), "f", "rcp.approx.ftz.f32 %0, %1;", "xu", "float32"),
 )

@@ -3,7 +3,8 @@
 pieces of x -> registers        (vector access; elements are read again where it is scalar)
 largest |x| of a thread         as bits without sign: floats of one sign are in the order of their bits
 ... of a warp by shuffles, of a row through shared memory
-scale = max(largest / top, 2^-126); code = x * (1 / scale), to nearest even, saturating
+scale = max(largest / top, 2^-126); code = x * (1 / scale), to nearest even, saturating: an integer is rounded once, from
+                                the exact product, a float from the product in float32
 """
 
 from __future__ import annotations
@@ -45,36 +46,40 @@ _ROUNDED = frozenset({"int8"})
 ROUNDER = 12582912.0
 
 
-def _int8_word(values: list[Any]) -> Any:
-    """Four codes in a word, the first lowest.
+def _rounded(value: Any, inverse: Any) -> Any:
+    """``ROUNDER`` + the integer nearest to the exact product: one fma, which rounds to even at four times a conversion's rate."""
+    return e.fma(value, inverse, e.f32(ROUNDER))
 
-    A sum rounds to nearest even as a conversion does, at four times its rate. The compiler must not make one fma of product
-    and sum, which would round once: codes are those of the product in float32.
-    """
-    codes = [e.f32_as_bits(e.call("hold_f32", value) + e.f32(ROUNDER)) for value in values]
+
+def _int8_word(values: list[Any], inverse: Any) -> Any:
+    """Four codes in a word, the first lowest."""
+    codes = [e.f32_as_bits(_rounded(value, inverse)) for value in values]
     low = e.call("prmt", codes[0], codes[1], e.u32(0x0040))
     high = e.call("prmt", codes[2], codes[3], e.u32(0x0040))
     return e.call("prmt", low, high, e.u32(0x5410))
 
 
-def _e4m3_word(values: list[Any]) -> Any:
+def _e4m3_word(values: list[Any], inverse: Any) -> Any:
+    scaled = [value * inverse for value in values]
     low, high = (
-        e.cast("uint32", e.call("cvt_e4m3x2_f32", values[i + 1], values[i])) for i in (0, 2)
+        e.cast("uint32", e.call("cvt_e4m3x2_f32", scaled[i + 1], scaled[i])) for i in (0, 2)
     )
     return low | (high << e.u32(16))
 
 
-def _e4m3_byte(value: Any) -> Any:
-    return e.cast("uint8", e.call("cvt_e4m3x2_f32", e.f32(0.0), value))
+def _e4m3_byte(value: Any, inverse: Any) -> Any:
+    return e.cast("uint8", e.call("cvt_e4m3x2_f32", e.f32(0.0), value * inverse))
 
 
-def _int8_byte(value: Any) -> Any:
-    return e.cast("uint8", e.call("cvt_s8_f32", value))
+def _int8_byte(value: Any, inverse: Any) -> Any:
+    """The conversion makes 0 of a NaN."""
+    whole = _rounded(value, inverse) - e.f32(ROUNDER)
+    return e.cast("uint8", e.call("cvt_s8_f32", whole))
 
 
-#: target -> four float32 to a word of codes, one float32 to a byte
-_WORD: dict[str, Callable[[list[Any]], Any]] = {"int8": _int8_word, "fp8_e4m3fn": _e4m3_word}
-_BYTE: dict[str, Callable[[Any], Any]] = {"int8": _int8_byte, "fp8_e4m3fn": _e4m3_byte}
+#: target -> (four float32, the inverse of their scale) to a word of codes, (one, the inverse) to a byte
+_WORD: dict[str, Callable[[list[Any], Any], Any]] = {"int8": _int8_word, "fp8_e4m3fn": _e4m3_word}
+_BYTE: dict[str, Callable[[Any, Any], Any]] = {"int8": _int8_byte, "fp8_e4m3fn": _e4m3_byte}
 
 
 class _Quantizer:
@@ -217,8 +222,8 @@ class _Pieces:
                         widen_pair(self.q.source, self.words[4 * index + 2 * half + word])
                         for word in range(2)
                     ]
-                    values = [value * inverse for pair in pairs if pair for value in pair]
-                    e.store(codes, half, word_of(values))
+                    values = [value for pair in pairs if pair for value in pair]
+                    e.store(codes, half, word_of(values, inverse))
                 target = self.q.arg["y"].ptr_to([self.q.place(piece * PIECE)])
                 e.ptx("st.global.v2.b32", target, codes[0], codes[1])
 
@@ -254,7 +259,7 @@ class _Elements:
             element, is_there, at = self._element(turn)
             with e.when(is_there):
                 value = widen(self.q.source, self.q.arg["x"][at])
-                e.store(self.q.arg["y"], self.q.place(element), byte_of(value * inverse))
+                e.store(self.q.arg["y"], self.q.place(element), byte_of(value, inverse))
 
 
 def arguments_of(plan: QuantizePlan) -> tuple[tuple[str, str, str], ...]:

@@ -27,8 +27,9 @@ from ladder.errors import ToolchainError
 from ladder.settings import Settings
 
 INSTALL = "pip install 'ladder[cuda]', or put nvcc on PATH (or its toolkit in CUDA_HOME)"
-#: options of every compile; 177 is "declared but never referenced", which generated text has by nature
-COMMON = ("--std=c++17", "--diag-suppress=177", "--ptxas-options=-v")
+#: options of every compile; 177 is "declared but never referenced", which generated text has by nature. Products and sums round
+#: each, as the text and its emulation have it: where one rounding is meant, the text says fma.
+COMMON = ("--std=c++17", "--fmad=false", "--diag-suppress=177", "--ptxas-options=-v")
 NVCC_TIMEOUT_SECONDS = 600
 #: lines of a compiler's log that an error shows
 ERROR_LINES = 24

@@ -51,10 +51,13 @@ _FIELDS: Mapping[str, Expected[Any]] = MappingProxyType(
 class QuantizeActivations:
     """``x[m, k]`` -> codes ``q[m, k]`` and a float32 scale for each row, ``x = q * scale``.
 
-    With ``top`` the largest magnitude that the target has with both signs (127, 448), in float32::
+    With ``top`` the largest magnitude that the target has with both signs (127, 448)::
 
-        scale = max(max_k |x| / top, 2^-126)
+        scale = max(max_k |x| / top, 2^-126)                        in float32
         q     = round to nearest even of x * (1 / scale), saturating
+
+    where the quotient ``1 / scale`` is a float32. An integer is rounded once, from the exact product, a float from the product in
+    float32: what one fma, and one product before a conversion, give.
 
     A row of zeros has codes of zero and the least scale. A row with a NaN has a scale of NaN, one with an infinity (and
     no NaN) an infinite scale, so that nothing that is multiplied by it passes for a number; its codes are those of
@@ -110,7 +113,7 @@ class QuantizeActivations:
         return min(self.target.max, -self.target.min)
 
     def reference(self, x: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The operator's meaning, in its own float32: x ``[..., k]`` -> codes ``[..., k]``, scales ``[...]``.
+        """The operator's meaning, bit by bit: x ``[..., k]`` -> codes ``[..., k]``, scales ``[...]``.
 
         Raises:
             ShapeError: x has another number of columns.
@@ -127,17 +130,17 @@ class QuantizeActivations:
             rows = values.astype(self.source.dtype).astype(np.float32)
             scale = np.abs(rows).max(axis=-1) / np.float32(self.top)
             scale = np.where(scale < LEAST_SCALE, LEAST_SCALE, scale)  # a NaN stays
-            scaled = rows * (np.float32(1) / scale)[..., None]
-            return self._codes(scaled), scale.astype(np.float32)
+            return self._codes(rows, (np.float32(1) / scale)[..., None]), scale.astype(np.float32)
 
-    def _codes(self, scaled: NDArray[np.float32]) -> NDArray[Any]:
-        top = np.float32(self.top)
+    def _codes(self, rows: NDArray[np.float32], inverse: NDArray[np.float32]) -> NDArray[Any]:
         if self.out_dtype == np.int8:
-            whole = np.nan_to_num(np.rint(scaled), nan=0.0, posinf=127.0, neginf=-128.0)
+            # Float64 holds products of 11 and 24 bits.
+            whole = np.nan_to_num(np.rint(rows * inverse.astype(np.float64)), nan=0.0)
             return np.asarray(np.clip(whole, -128, 127).astype(np.int8))
+        top, scaled = np.float32(self.top), rows * inverse
         nan = np.uint8(self.target.nan_codes[0])
         codes = np.clip(scaled, -top, top).astype(self.out_dtype).view(np.uint8)
-        return np.where(np.isnan(scaled), nan, codes).view(self.out_dtype)
+        return np.asarray(np.where(np.isnan(scaled), nan, codes).view(self.out_dtype))
 
     def __str__(self) -> str:
         m = "any" if self.m is None else self.m

@@ -6,20 +6,15 @@ Everything is refused here, in Python, with the tensor's name and both values, b
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ladder.codegen.kernel import LoweredKernel
-from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, PackingError, ShapeError
-from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
+from ladder.runtime.arrays import ArrayView, Rows, library_of, rows, view
 from ladder.runtime.operand_checks import (
-    VECTOR_BYTES,
-    OperatorLike,
     Span,
     check_bias,
     check_dtype,
@@ -29,70 +24,7 @@ from ladder.runtime.operand_checks import (
     takes_pieces,
 )
 from ladder.runtime.packed import Packed
-
-
-class PlanLike(Protocol):
-    """What the runtime asks of :class:`ladder.scheduler.plan.Plan`."""
-
-    @property
-    def op(self) -> OperatorLike:
-        """The operator."""
-
-    @property
-    def m_range(self) -> tuple[int, int | None]:
-        """Least and largest m; None: no upper limit."""
-
-    @property
-    def access(self) -> str:
-        """``vector``, ``scalar`` or ``tensor``."""
-
-    def to_json(self) -> Any:
-        """Return the plan as JSON."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A kernel of an operator, for the rows and strides that its plan takes."""
-
-    plan: PlanLike
-    lowered: LoweredKernel
-    cubins: Mapping[str, Cubin]
-
-    def takes_rows(self, m: int) -> bool:
-        """Whether ``m`` is in the plan's range, and one grid covers it."""
-        low, _ = self.plan.m_range
-        return low <= m and (self.most_rows is None or m <= self.most_rows)
-
-    @property
-    def most_rows(self) -> int | None:
-        """Most rows of a call: the plan's, or as many as one grid covers; None: no limit."""
-        limits = (self.plan.m_range[1], self.lowered.launch.most_rows)
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def refuses(self, x: ArrayView, found: Rows | None) -> str:
-        """Return what about x's layout the kernel cannot read, or an empty text."""
-        if found is None:
-            return "leading axes that no single stride walks"
-        lowered, pieces = self.lowered, self.plan.access != "scalar"
-        if found.stride_k != 1 and (pieces or lowered.parameter("x_stride_k") is None):
-            return f"inner stride {found.stride_k}, not 1"
-        if found.m > 1:
-            strided = lowered.parameter("x_stride_m") or lowered.parameter("x_map")
-            if strided is None and found.stride_m != x.shape[-1]:
-                return f"row stride {found.stride_m}, not {x.shape[-1]}"
-            piece = vector_elements(x.dtype)
-            if pieces and found.stride_m % piece:
-                return f"row stride {found.stride_m}, no multiple of {piece}"
-            if self.plan.access == "tensor" and found.stride_m < 0:
-                return f"row stride {found.stride_m}, negative"
-        if pieces and x.pointer % VECTOR_BYTES:
-            return f"address {x.pointer:#x}, no multiple of {VECTOR_BYTES} bytes"
-        return ""
-
-
-def vector_elements(dtype: str) -> int:
-    """Elements of a dtype in the 16 bytes that are copied at once."""
-    return VECTOR_BYTES // numpy_dtype(dtype).itemsize
+from ladder.runtime.variant import Variant
 
 
 class Operands(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
 from typing import Any, overload
 
-from ladder.checks import Expected, accept, instance, optional, shown
+from ladder.checks import TRUTH, Expected, accept, instance, optional, shown
 from ladder.codegen.kernel import LoweredKernel
 from ladder.codegen.machine_code import compile_kernel
 from ladder.codegen.toolchain import INSTALL, Toolchain
@@ -18,8 +18,9 @@ from ladder.runtime.dequantize_kernel import DequantizeKernel
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.load import kernel_of, single_kernel_of
-from ladder.runtime.packed import as_json, canonical
+from ladder.runtime.packed import as_json
 from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.runtime.variant import Deferred, Variant
 from ladder.scheduler.dequantize_plan import DequantizePlan
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
@@ -67,6 +68,7 @@ def compile_plan(
 def compile_plan(
     plan: Plan | PlanSet,
     *,
+    ahead: bool = True,
     lower: Lower | None = None,
     cache: Cache | None = None,
     settings: Settings | None = None,
@@ -75,6 +77,7 @@ def compile_plan(
 def compile_plan(
     plan: Any,
     *,
+    ahead: bool = True,
     lower: Lower | None = None,
     cache: Cache | None = None,
     settings: Settings | None = None,
@@ -85,6 +88,8 @@ def compile_plan(
     Args:
         plan: a Plan or a PlanSet, or one of a kernel beside matmuls: a QuantizePlan (whose kernel is a QuantizeKernel) or a
             DequantizePlan (a DequantizeKernel).
+        ahead: False leaves each plan of a set to the first call whose rows need it, or to the first look at its text; what is
+            wrong with one then shows there.
         lower: plan -> CUDA text; None for the package's own.
         cache: where compiled kernels are kept; None for the one that the settings name.
         settings: None for those of the environment.
@@ -106,6 +111,10 @@ def compile_plan(
     driver = accept(driver, optional(DRIVER), "driver", at=at, error=LaunchError)
     settings = settings or Settings.read()
     toolchain = _toolchain(settings)
+    if not accept(ahead, TRUTH, "ahead", at=at, error=PlanError) and isinstance(plan, PlanSet):
+        parts = {"lower": lower, "cache": cache, "settings": settings, "driver": driver}
+        variants = [Deferred(one, partial(_variant, one, parts)) for one in plans]
+        return Kernel(variants, plan, plan.packing, toolchain=_name(toolchain), driver=driver)
     if toolchain is None:
         warnings.warn(
             f"no CUDA compiler: the kernel holds its text only; {INSTALL}",
@@ -119,13 +128,20 @@ def compile_plan(
     if isinstance(plan, SINGLE_PLANS):
         kernel: QuantizeKernel | DequantizeKernel = single_kernel_of(artifact, driver=driver)
         return kernel
-    by_json = {canonical(as_json(one.to_json())): one for one in (plan, *plans)}
+    # The key says that the artifact is of this plan: what is at hand is not read again, in the order in which it is asked for.
+    at_hand = iter((plan, *plans))
     return kernel_of(
         artifact,
         driver=driver,
-        read_plan=lambda data: by_json[canonical(data)],
+        read_plan=lambda _: next(at_hand),
         read_packing=lambda _: plan.packing,
     )
+
+
+def _variant(plan: Plan, how: Mapping[str, Any]) -> Variant:
+    """The one kernel of a plan."""
+    (variant,) = compile_plan(plan, **how).variants
+    return variant
 
 
 def _plans(plan: Any) -> tuple[Any, ...]:
@@ -149,7 +165,7 @@ def _plans(plan: Any) -> tuple[Any, ...]:
 
 def _key(plan: Any, arch: str, toolchain: Toolchain | None) -> CacheKey:
     options = () if toolchain is None else toolchain.command(arch)
-    return CacheKey.of(as_json(plan.to_json()), arch, _name(toolchain), options)
+    return CacheKey.of(plan.to_json(), arch, _name(toolchain), options)
 
 
 def _name(toolchain: Toolchain | None) -> str:

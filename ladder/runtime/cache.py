@@ -44,7 +44,7 @@ class CacheKey:
     """Everything that a compiled kernel depends on.
 
     Args:
-        plan: the plan as canonical JSON; packing and device are parts of it.
+        plan: the plan's text; packing and device are parts of it.
         arch: with its suffix, for example ``sm_90a``: major, minor and features.
         toolchain: name and version of the CUDA compiler.
         options: of the compile.
@@ -65,9 +65,9 @@ class CacheKey:
 
     @classmethod
     def of(cls, plan: Any, arch: str, toolchain: str, options: Sequence[str] = ()) -> CacheKey:
-        """Return the key of a plan (as JSON) on this machine now."""
+        """Return the key of a plan (its text, or JSON) on this machine now."""
         return cls(
-            plan=canonical(plan),
+            plan=plan if isinstance(plan, str) else canonical(plan),
             arch=arch,
             toolchain=toolchain,
             options=tuple(options),

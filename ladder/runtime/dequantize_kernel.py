@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ladder.checks import accept, instance, optional
 from ladder.errors import LaunchError, PackingError
-from ladder.runtime.arguments import Call, Variant
+from ladder.runtime.arguments import Call
 from ladder.runtime.arrays import Library, library_of
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.driver import Driver, Prepared
@@ -22,6 +22,7 @@ from ladder.runtime.emulate import emulate_dequantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.packed import Packed, as_json, packing_key
+from ladder.runtime.variant import Variant
 
 PACKED = instance(Packed, "kernel.pack(q) of a matmul with that weight makes one")
 

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ladder.codegen.kernel import LoweredKernel, box_rows
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import Call, Operands, Variant, check_call
+from ladder.runtime.arguments import Call, Operands, check_call
 from ladder.runtime.arrays import as_numpy, view
 from ladder.runtime.operand_checks import OUT_PIECE
 from ladder.runtime.packed import Packed, PackingLike
+from ladder.runtime.variant import Variant
 
 #: byte that outputs without a NaN are filled with before a kernel writes them
 POISON = 0x55

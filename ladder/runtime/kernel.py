@@ -18,13 +18,14 @@ import numpy as np
 from ladder.checks import Expected, accept, instance, integer, is_integer, several
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.argument_block import Arguments
-from ladder.runtime.arguments import Call, Operands, PlanLike, Variant, check_call, check_writable
+from ladder.runtime.arguments import Call, Operands, check_call, check_writable
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
 from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.launcher import Launcher, Ready
 from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
+from ladder.runtime.variant import PlanLike, Variant
 
 EMULATOR = "emulator"
 VARIANTS = several(instance(Variant, "ladder.compile(plan) makes them"), "a tuple of Variant")
@@ -83,7 +84,7 @@ class Kernel:
         return "\n".join(str(variant.lowered) for variant in self.variants)
 
     def __repr__(self) -> str:
-        return f"Kernel({', '.join(variant.lowered.name for variant in self.variants)})"
+        return f"Kernel({', '.join(variant.name for variant in self.variants)})"
 
     # --- weights -----------------------------------------------------------------------------------------------------
 
@@ -293,6 +294,8 @@ class Kernel:
         """Refuse kernels with arguments that no call fills."""
         packed = set(self.packing.shapes())
         for variant in self.variants:
+            if not variant.is_compiled:
+                continue  # by this package, from a plan of the same operator
             plan: PlanLike = variant.plan
             given = packed | {
                 "x",

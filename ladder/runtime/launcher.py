@@ -13,10 +13,11 @@ from ladder.codegen.machine_code import compile_kernel
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, ToolchainError
 from ladder.runtime.argument_block import ArgumentLayout, Arguments
-from ladder.runtime.arguments import Call, Variant
+from ladder.runtime.arguments import Call
 from ladder.runtime.arrays import numpy_dtype
 from ladder.runtime.driver import Driver, Prepared, Three, cuda_driver
 from ladder.runtime.packed import Packed
+from ladder.runtime.variant import Variant
 
 #: prepared launches that a thread keeps; each is two small structs
 PREPARED = 64
@@ -98,7 +99,7 @@ class Launcher:
         self._variants = variants
         self._driver = driver
         self._compile = compiling
-        self._layouts = [ArgumentLayout(variant.lowered.parameters) for variant in variants]
+        self._layouts: dict[int, ArgumentLayout] = {}
         self._functions: dict[tuple[int, int], object] = {}
         self._lock = threading.Lock()
         self._local = threading.local()
@@ -116,11 +117,14 @@ class Launcher:
 
     def layout(self, index: int) -> ArgumentLayout:
         """Return the argument layout of a variant."""
-        return self._layouts[index]
+        found = self._layouts.get(index)
+        if found is None:
+            found = self._layouts[index] = ArgumentLayout(self._variants[index].lowered.parameters)
+        return found
 
     def arguments(self, call: Call) -> Arguments:
         """Return the argument block of a checked call, with a tensor map of x where the kernel reads through one."""
-        layout, values = self._layouts[call.number], call.values
+        layout, values = self.layout(call.number), call.values
         parameter = layout.tensor_map
         if parameter is None:
             return layout.fill(values)

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from ladder.checks import accept, optional
 from ladder.errors import ArtifactError, LaunchError, PlanError
-from ladder.runtime.arguments import PlanLike, Variant
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.dequantize_kernel import DequantizeKernel
 from ladder.runtime.driver import DRIVER, Driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
 from ladder.runtime.quantize_kernel import QuantizeKernel
+from ladder.runtime.variant import PlanLike, Variant
 
 
 def load(folder: str | Path, *, driver: Driver | None = None) -> Any:

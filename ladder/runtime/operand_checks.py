@@ -2,52 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError, ShapeError
 from ladder.runtime.arrays import ArrayView, Rows, numpy_dtype, rows, view
+from ladder.runtime.variant import VECTOR_BYTES, OperatorLike
 
-#: rows that start at multiples of so many bytes are read and written in pieces of as many
-VECTOR_BYTES = 16
-#: outputs of two bytes in such a piece
+#: outputs of two bytes that a store of 16 bytes writes; rows have to start at multiples of them
 OUT_PIECE = 8
-
-
-class OperatorLike(Protocol):
-    """What the runtime asks of :class:`ladder.graph.matmul.MatMul`."""
-
-    @property
-    def n(self) -> int:
-        """Output channels."""
-
-    @property
-    def out_n(self) -> int:
-        """Columns of y: n, or half of it behind a gate."""
-
-    @property
-    def k(self) -> int:
-        """Columns of x."""
-
-    @property
-    def activation(self) -> Any:
-        """Type of x."""
-
-    @property
-    def out(self) -> Any:
-        """Type of y."""
-
-    @property
-    def bias(self) -> bool:
-        """Whether a bias is added."""
-
-    @property
-    def activation_scale(self) -> bool:
-        """Whether rows of x are scaled."""
-
-    @property
-    def residual(self) -> bool:
-        """Whether a residual is added."""
 
 
 def check_dtype(name: str, found: ArrayView, wanted: str) -> None:

@@ -17,7 +17,6 @@ from ladder.checks import Expected, accept, several
 from ladder.errors import LaunchError, ShapeError
 from ladder.runtime.arguments import (
     Call,
-    Variant,
     check_writable,
     check_x,
     choose,
@@ -31,6 +30,7 @@ from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.operand_checks import Span, check_dtype, check_place
 from ladder.runtime.packed import as_json
+from ladder.runtime.variant import Variant
 
 #: codes are written in pieces of so many bytes
 PIECE_BYTES = 8

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ladder.errors import ScheduleError
+from ladder.scheduler.beside import beside_lines
 from ladder.scheduler.candidates import Rejected
 from ladder.scheduler.hint import device_hint
 from ladder.scheduler.packing import TILE_ROWS
@@ -31,6 +32,7 @@ def explain(plan: Plan) -> str:
         ("choice", choice_lines(plan)),
         ("cost", str(plan.cost()).splitlines()),
         *ranking_sections(plan),
+        ("decoded first", beside_lines(plan)),
     )
     lines = [str(plan.op), f"on {plan.device.name} for M {plan.m_text}"]
     for title, body in sections:

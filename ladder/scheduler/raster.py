@@ -35,8 +35,9 @@ def group_of(plan: Plan) -> int:
 
 def index_of(plan: Plan, rows: int, row: Any, column: Any) -> Any:
     """Places in the order of tiles (token tile ``row`` of ``rows``, channel tile ``column``), NumPy integers."""
-    group, columns = group_of(plan), plan.channel_tiles
+    group, columns, cast = group_of(plan), plan.channel_tiles, plan.multicast
     first = row // group * group
     whole = first + group <= rows
-    inside = np.where(whole, column * group + (row - first), (row - first) * columns + column)
+    in_group = (column // cast * group + (row - first)) * cast + column % cast
+    inside = np.where(whole, in_group, (row - first) * columns + column)
     return first * columns + inside

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 import ladder
 from ladder.codegen.lower import lower
-from ladder.runtime.arguments import Operands, Variant
+from ladder.runtime.arguments import Operands
 from ladder.runtime.emulate import emulate
 from ladder.runtime.packed import Packed
+from ladder.runtime.variant import Variant
 from ladder.scheduler import Plan
 
 DTYPES: dict[str, Any] = {

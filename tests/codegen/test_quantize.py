@@ -68,6 +68,22 @@ def test_kernels_are_what_the_operator_says(source: str, target: str, m: int, k:
     check(ladder.schedule(op), m)
 
 
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("access", ["vector", "scalar"])
+def test_a_code_is_rounded_once(source: str, access: str) -> None:
+    """0.5625 / (1.125 / 127) is 63.499998, whose neighbour in float32 is a tie: rounded twice it would be 64."""
+    op = ladder.quantize_activations(2, 264, source=source)
+    x = np.full((2, 264), 0.5625, DTYPES[source])
+    x[:, 7] = 1.125
+    x[1] = -x[1]
+    codes, scales = ladder.compile(ladder.schedule(op, access=access))(x, device="emulator")
+    inverse = np.float32(1) / scales
+    assert np.float32(0.5625) * inverse[0] == np.float32(63.5)
+    wanted = np.full((2, 264), 63)
+    wanted[:, 7] = 127
+    assert np.array_equal(codes, wanted * [[1], [-1]])
+
+
 @given(
     types=st.tuples(st.sampled_from(SOURCES), st.sampled_from(KINDS)),
     m=st.integers(1, 12),

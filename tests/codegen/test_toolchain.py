@@ -109,6 +109,16 @@ def test_further_options_reach_the_compiler(toolchain):
         compile_cuda(source, "sm_80", toolchain=toolchain)
 
 
+def test_a_product_and_a_sum_round_each(toolchain):
+    """The text's meaning is the machine's: nothing but fma is one."""
+    text = 'extern "C" __global__ void k(float *y, float a, float b, float c) {{ *y = {}; }}'
+    plain, twice, once = (
+        compile_cuda(text.format(value), "sm_90a", toolchain=toolchain).code
+        for value in ("a * b + c", "__fadd_rn(__fmul_rn(a, b), c)", "__fmaf_rn(a, b, c)")
+    )
+    assert plain == twice != once
+
+
 def test_spills_are_reported(toolchain):
     source = """
 extern "C" __global__ void __launch_bounds__(1024, 2) spill(float *y, int n) {

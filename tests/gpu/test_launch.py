@@ -12,11 +12,11 @@ import pytest
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import compile_cuda
 from ladder.errors import LaunchError
-from ladder.runtime.arguments import Variant
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.driver import cuda_driver
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.load import kernel_of
+from ladder.runtime.variant import Variant
 
 pytestmark = pytest.mark.gpu
 

@@ -57,6 +57,22 @@ def test_ties_go_to_the_even_code(target: str) -> None:
 
 
 @SOURCES
+def test_integers_are_rounded_once_from_the_exact_product(source: str) -> None:
+    """Multiples of a row's scale that are nearly halves: a product rounded to float32 first would be one."""
+    op = operator(source, "int8", k=2)
+    largest = np.arange(1, 2, 1 / 64)
+    x = np.stack([largest / 2, largest], axis=1).astype(op.source.dtype)
+    codes, scales = op.reference(x)
+    inverse = np.float32(1) / scales
+    halves = [
+        Fraction(float(row[0])) * Fraction(float(i)) for row, i in zip(x, inverse, strict=True)
+    ]
+    assert codes[:, 0].tolist() == list(map(round, halves))
+    twice = np.rint(x[:, 0].astype(np.float32) * inverse)
+    assert (codes[:, 0] != twice).any()  # the rows tell one meaning from the other
+
+
+@SOURCES
 @KINDS
 def test_zeros_and_tiny_rows_have_the_least_scale(source: str, target: str) -> None:
     op = operator(source, target, k=2)

@@ -13,9 +13,9 @@ import pytest
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import PackingError
-from ladder.runtime.arguments import Variant
 from ladder.runtime.arrays import numpy_dtype
 from ladder.runtime.kernel import Kernel
+from ladder.runtime.variant import Variant
 
 N, K = 8, 16
 

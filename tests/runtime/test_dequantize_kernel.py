@@ -9,8 +9,8 @@ import ladder
 from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, PackingError
-from ladder.runtime.arguments import Variant
 from ladder.runtime.dequantize_kernel import DequantizeKernel
+from ladder.runtime.variant import Variant
 
 N, K = 16, 64
 W4 = ladder.types["int4"].grouped(32)

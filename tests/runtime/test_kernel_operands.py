@@ -183,7 +183,7 @@ def test_row_scales_that_nobody_asked_for_are_refused(fakes, driver, weights, to
 
 
 def _with_parameters(fakes, kernel, parameters, driver):
-    from ladder.runtime.arguments import Variant
+    from ladder.runtime.variant import Variant
 
     (variant,) = kernel.variants
     lowered = fakes.lowered(parameters=parameters)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ladder.errors import LaunchError, ToolchainError
-from ladder.runtime.arguments import Variant
 from ladder.runtime.launcher import Launcher, best_arch, compile_arch, runs_on
+from ladder.runtime.variant import Variant
 
 
 @pytest.mark.parametrize(

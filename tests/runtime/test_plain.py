@@ -17,8 +17,8 @@ from ladder.runtime.packed import Packed
 def made():
     """A kernel with its text alone, weights and activations."""
     from ladder.codegen.lower import lower
-    from ladder.runtime.arguments import Variant
     from ladder.runtime.kernel import Kernel
+    from ladder.runtime.variant import Variant
 
     rng = np.random.default_rng(0)
     q = ladder.quantize(rng.standard_normal((24, 72)), ladder.types["int4"].grouped(32))

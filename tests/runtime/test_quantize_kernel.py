@@ -11,8 +11,8 @@ import ladder
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError
-from ladder.runtime.arguments import Variant
 from ladder.runtime.quantize_kernel import QuantizeKernel, check_quantize
+from ladder.runtime.variant import Variant
 
 K = 16
 PARAMETERS = (

@@ -12,9 +12,10 @@ import pytest
 from ladder.codegen.kernel import Parameter
 from ladder.errors import LaunchError
 from ladder.runtime.argument_block import MAP_ALIGN, MAP_BYTES, ArgumentLayout, TensorMap
-from ladder.runtime.arguments import Operands, Variant, check_call
+from ladder.runtime.arguments import Operands, check_call
 from ladder.runtime.launcher import Launcher
 from ladder.runtime.tensor_map import encode_tensor_map
+from ladder.runtime.variant import Variant
 
 #: the signature of a specialised kernel, the map between buffers and scalars
 PARAMETERS = (

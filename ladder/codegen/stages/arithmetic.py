@@ -27,7 +27,7 @@ class TensorArithmetic:
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
         """``a * b + c``, rounded once."""
-        return e.bind(e.call("fma_f32", a, b, c), "fma")
+        return e.bind(e.fma(a, b, c), "fma")
 
     def exp2(self, a: Any) -> Any:
         """``2 ** a``."""

@@ -112,24 +112,18 @@ class GroupScaleEmitter:
 
     def _zero_factor(self, scale: Any, zero: Any, beta: float) -> Any:
         """Factor of a set of activation sums, or None when it is zero."""
-        rescaled = self.kernel.plan.packing.weight.zero == "rescaled"
         offset = e.f32(beta) if beta else None
-        if zero is not None and not rescaled:
-            offset = _minus(offset, zero)
-        if offset is not None and scale is not None:
-            offset = scale * offset
-        if zero is not None and rescaled:
-            offset = _minus(offset, zero)
-        return offset
+        if zero is not None and self.kernel.plan.packing.weight.zero == "rescaled":
+            negated = e.f32(0.0) - zero
+            return negated if offset is None else e.fma(scale, offset, negated)
+        if zero is not None:
+            offset = (e.f32(0.0) if offset is None else offset) - zero
+        return offset if offset is None or scale is None else scale * offset
 
     def _accumulate(self, term: _Term, tile: int) -> None:
         """One FFMA for each of the two tokens of a row half."""
         first = (term.row_tile * self.multiply.stage.token_tiles + tile) * 4 + 2 * term.half
         at = term.first(tile) + 2 * term.half
         for j in range(2):
-            product = e.as_f32(self.multiply.kind, term.source[at + j]) * term.factor
-            e.store(self.total, first + j, product + self.total[first + j])
-
-
-def _minus(offset: Any, zero: Any) -> Any:
-    return (e.f32(0.0) if offset is None else offset) - zero
+            value = e.as_f32(self.multiply.kind, term.source[at + j])
+            e.store(self.total, first + j, e.fma(value, term.factor, self.total[first + j]))

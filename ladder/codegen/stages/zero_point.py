@@ -67,7 +67,7 @@ class ZeroPoint:
         unit = Fraction(1 << shift) / affine.alpha
         value = e.f32(float(affine.beta * unit))
         if zero is not None:
-            value = value - zero * e.f32(float(unit))
+            value = e.fma(zero, e.f32(-float(unit)), value)
         low = e.cast("uint32", narrow(self.compute, value))
         return e.call("prmt", low, low, e.u32(_LOW_TWICE))
 

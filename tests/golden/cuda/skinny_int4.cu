@@ -95,9 +95,9 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
     int cse_v26 = (((cse_v2 >> 2) * 2) + (slot >> 1));
     int cse_v29 = (cse_v26 + 704);
-    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32((-0x1p-3f/*-1.250000e-01*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]) * 0x1p-6f/*1.562500e-02*/)))), ((uint)ladder_cvt_f16_f32((-0x1p-3f/*-1.250000e-01*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]) * 0x1p-6f/*1.562500e-02*/)))), (uint)4112);
+    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), (uint)4112);
     int cse_v30 = (cse_v26 + 705);
-    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32((-0x1p-7f/*-7.812500e-03*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]) * 0x1p-10f/*9.765625e-04*/)))), ((uint)ladder_cvt_f16_f32((-0x1p-7f/*-7.812500e-03*/ - (ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]) * 0x1p-10f/*9.765625e-04*/)))), (uint)4112);
+    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), (uint)4112);
     int cse_v20 = (cse_v14 + slot);
     alignas(64) uint w1_ptr[4];
     tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v20)));
@@ -198,10 +198,10 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     f1_0_1_0_ptr[0] = (s1_0_1_ptr[0] * 0x1p+10f/*1.024000e+03*/);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[12], lanes_ptr[13], lanes_ptr[14], lanes_ptr[15], b_ptr[0], b_ptr[1], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[0], lanes_ptr[1], lanes_ptr[2], lanes_ptr[3], b_ptr[2], b_ptr[3], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
-    total_ptr[0] = ((acc_ptr[0] * f1_0_0_0_ptr[0]) + total_ptr[0]);
-    total_ptr[1] = ((acc_ptr[1] * f1_0_0_0_ptr[0]) + total_ptr[1]);
-    total_ptr[2] = ((acc_ptr[2] * f1_0_1_0_ptr[0]) + total_ptr[2]);
-    total_ptr[3] = ((acc_ptr[3] * f1_0_1_0_ptr[0]) + total_ptr[3]);
+    total_ptr[0] = ladder_fma_f32(acc_ptr[0], f1_0_0_0_ptr[0], total_ptr[0]);
+    total_ptr[1] = ladder_fma_f32(acc_ptr[1], f1_0_0_0_ptr[0], total_ptr[1]);
+    total_ptr[2] = ladder_fma_f32(acc_ptr[2], f1_0_1_0_ptr[0], total_ptr[2]);
+    total_ptr[3] = ladder_fma_f32(acc_ptr[3], f1_0_1_0_ptr[0], total_ptr[3]);
     acc_ptr[0] = 0x0p+0f/*0.000000e+00*/;
     acc_ptr[1] = 0x0p+0f/*0.000000e+00*/;
     acc_ptr[2] = 0x0p+0f/*0.000000e+00*/;
