@@ -138,6 +138,7 @@ def measured(memory: Memory, candidate, broken=lambda y, call: y):
         {"activation": "bfloat16", "out": "bfloat16"},
         {"out": "float32"},
         {"weight": "mxfp4"},
+        {"bias": True, "epilogue": ("silu_gate", "residual")},
     ],
     ids=str,
 )
