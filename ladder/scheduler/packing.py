@@ -33,7 +33,7 @@ from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.scheduler.geometry import KGeometry, counted, round_up, vector_widths
 from ladder.scheduler.packing_check import check_weights
 from ladder.scheduler.packing_zeros import zero_codes, zero_values
-from ladder.scheduler.row_order import places
+from ladder.scheduler.row_order import Places, places
 from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 from ladder.ttype.arrays import Codes
@@ -99,8 +99,8 @@ class Packing:
         return round_up(self.n, TILE_ROWS) // TILE_ROWS
 
     @cached_property
-    def row_places(self) -> NDArray[np.intp]:
-        """The stored row of each row of the weight ``[n]``."""
+    def row_places(self) -> Places:
+        """The stored row of each row of the weight, as an index."""
         return places(self.order, self.n)
 
     @property

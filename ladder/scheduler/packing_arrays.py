@@ -258,17 +258,19 @@ def _fragment(xp: Namespace, packing: Packing, codes: Array) -> Array:
 
 def _stored(xp: Namespace, packing: Packing, rows: Array) -> Array:
     """All rows, padding included, in the order in which they are stored."""
-    if packing.order == "natural":
+    places = packing.row_places
+    if isinstance(places, slice):
         return rows
-    order = sources(packing.row_places, packing.stored_tiles * TILE_ROWS)
+    order = sources(places, packing.stored_tiles * TILE_ROWS)
     return xp.take(rows, constant(xp, order, rows), axis=0)
 
 
 def _natural(xp: Namespace, packing: Packing, stored: Array) -> Array:
     """The inverse of :func:`_stored`, without the padding."""
-    if packing.order == "natural":
-        return stored[: packing.n, :]
-    return xp.take(stored, constant(xp, packing.row_places, stored), axis=0)
+    places = packing.row_places
+    if isinstance(places, slice):
+        return stored[places, :]
+    return xp.take(stored, constant(xp, places, stored), axis=0)
 
 
 def _table_offsets(program: DecodeProgram) -> NDArray[np.int32]:

@@ -21,11 +21,12 @@ from ladder.errors import PackingError
 #: rows of a tile's half
 HALF = 8
 
-Places = NDArray[np.intp]
+#: the stored row of each row; a slice where rows stay where they are, which copies nothing
+Places = slice | NDArray[np.intp]
 
 
 def _natural(n: int) -> Places:
-    return np.arange(n)
+    return slice(0, n)
 
 
 def _paired(n: int) -> Places:
@@ -55,7 +56,7 @@ def places(order: str, n: int) -> Places:
     return ORDERS[order](n)
 
 
-def sources(stored: Places, count: int) -> Places:
+def sources(stored: NDArray[np.intp], count: int) -> NDArray[np.intp]:
     """The inverse on all ``count`` rows that are stored: those behind the last row are padding, in the places left over."""
     rows = np.full(count, -1)
     rows[stored] = np.arange(len(stored))

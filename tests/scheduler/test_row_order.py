@@ -28,7 +28,7 @@ def gated(n, k, weight=INT4, activation="float16"):
 
 
 def test_rows_by_hand():
-    assert places("natural", 3).tolist() == [0, 1, 2]
+    assert places("natural", 3) == slice(0, 3)
     assert places("paired", 6).tolist() == [0, 1, 2, 8, 9, 10]
     whole = places("paired", 32)
     assert whole[:16].tolist() == [*range(8), *range(16, 24)]
