@@ -169,11 +169,7 @@ def decode(node: Json) -> Any:
         return cls(**parts)
     except (TypeError, LadderError) as error:
         what = error.what if isinstance(error, LadderError) else error
-        raise PlanError(
-            f"{tag} cannot be made: {what}",
-            at="plan JSON",
-            hint=DAMAGED,
-        ) from error
+        raise PlanError(f"{tag} cannot be made: {what}", at="plan JSON", hint=DAMAGED) from error
 
 
 def dump_plan(plan: Plan) -> str:
