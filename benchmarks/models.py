@@ -211,9 +211,9 @@ class Bench:
         """The products alone, on the operands that they have in the model."""
         executor, calls = self.executor(phase), []
 
-        def keep(task: Any, x: Any, x_scale: Any, y: Any) -> None:
+        def keep(task: Any, given: Any, y: Any) -> None:
             run, out = executor.products[task.name].run, y.clone()
-            calls.append(lambda: run(x, x_scale, None, out))
+            calls.append(lambda: run(given, out))
 
         executor.traced(inputs, keep)
 

@@ -199,9 +199,9 @@ class Model:
             given = kernel_operands(self.graph, node, plan.op, operands)
             got = plan.run(*given).astype(np.float64)
             want = plan.op.reference(*given)
-            x, weight, _, x_scale = given
-            rows_of_x = x.astype(np.float64) * (1 if x_scale is None else x_scale[..., None])
-            bar = bar_on(plan, rows_of_x, weight.dequantize(), want)
+            x_scale = 1 if given.x_scale is None else given.x_scale[..., None]
+            rows_of_x = given.x.astype(np.float64) * x_scale
+            bar = bar_on(plan, rows_of_x, given.weight.dequantize())
             rows.append(
                 Row(
                     node.name,

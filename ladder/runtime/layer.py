@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ladder.graph import quantize_activations
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
-from ladder.graph.operators import EpilogueStep, Linear
+from ladder.graph.operators import AddResidual, EpilogueStep, Linear
 from ladder.graph.operators.quantize import rows_of
 from ladder.graph.quantize_activations import TARGETS
 from ladder.graph.tensor import Array
@@ -71,24 +72,43 @@ def rest_of(op: Linear, kernel: MatMul) -> tuple[tuple[EpilogueStep, ...], int]:
 
     This is the one place where an epilogue is divided between the kernel and what runs around it.
     """
-    done = int(kernel.bias)
-    return op.epilogue[done:], 2 + done
+    done = int(kernel.bias) + len(kernel.epilogue)
+    return op.epilogue[done:], 2 + sum(step.operands for step in op.epilogue[:done])
 
 
-def kernel_operands(
-    graph: Graph, node: Node, op: MatMul, operands: Sequence[Array]
-) -> tuple[Array, Quantized, Array | None, Array | None]:
-    """x, weight, bias and x_scale as the kernel of a layer takes them, from the float64 operands of its node.
+def residual_of(op: Linear, kernel: MatMul) -> int | None:
+    """Which input of a layer its kernel adds as the residual; None where it adds none."""
+    if not kernel.residual:
+        return None
+    before = takewhile(lambda step: not isinstance(step, AddResidual), op.epilogue)
+    return 2 + sum(step.operands for step in before)
+
+
+class PlanOperands(NamedTuple):
+    """What a layer's plan takes, in the order of ``plan.run``."""
+
+    x: Array
+    weight: Quantized
+    bias: Array | None
+    x_scale: Array | None
+    residual: Array | None
+
+
+def kernel_operands(graph: Graph, node: Node, op: MatMul, operands: Sequence[Array]) -> PlanOperands:
+    """The operands of a layer as its kernel takes them, from the float64 ones of its node.
 
     Rows that were quantised become the codes and scales that they stand for; all others are rounded to the kernel's type.
     """
+    assert isinstance(node.op, Linear)
     bias = None
     if op.bias:
         bias = np.broadcast_to(operands[2].reshape(-1), (op.n,)).astype(op.out.dtype)
     x, x_scale = operands[0].astype(op.activation.dtype), None
     if op.activation_scale:
         x, x_scale = rows_of(operands[0], op.activation.name)
-    return x, weight_of(graph, node), bias, x_scale
+    place = residual_of(node.op, op)
+    residual = None if place is None else operands[place].astype(op.out.dtype)
+    return PlanOperands(x, weight_of(graph, node), bias, x_scale, residual)
 
 
 def quantisation_plan(k: int, source: str, target: str, device: Any) -> QuantizePlan | None:

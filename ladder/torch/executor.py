@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -30,6 +30,7 @@ from ladder.torch.bound import Bound, Captured
 from ladder.torch.functions import torch_dtype
 from ladder.torch.islands import HOW, Run, island_function
 from ladder.torch.places import (
+    Given,
     Place,
     ProductCall,
     RunQuantisation,
@@ -47,8 +48,8 @@ Values = dict[str, Any]
 Sizes = dict[str, int]
 #: functions of islands that are kept, each for its sizes: a cache that grows by a token makes new ones at every call
 KEPT = 256
-#: sees a product: its task, x, the scales of x's rows or None, and y
-Beside = Callable[[Product, Tensor, Union[Tensor, None], Tensor], None]
+#: sees a product: its task, what its kernel was given, and y
+Beside = Callable[[Product, Given, Tensor], None]
 
 
 @dataclass
@@ -97,7 +98,7 @@ class Executor:
         self._constants = self._placed()
         self.last = last_uses(self.tasks, self.graph.outputs)
         self._dense = frozenset(
-            task.x for task in self.tasks if isinstance(task, (Product, Quantisation))
+            name for task in self.tasks if not isinstance(task, Island) for name in task.reads
         )
 
     # -- running ---------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ class Executor:
         return self.results(self.run(values, sizes, {}))
 
     def traced(self, inputs: Sequence[Tensor], beside: Beside) -> Any:
-        """The same, with a look at every product: ``beside(task, x, x_scale, y)``."""
+        """The same, with a look at every product: ``beside(task, given, y)``."""
         values, sizes = self._inputs(inputs)
         return self.results(self.run(values, sizes, {}, beside))
 
@@ -176,11 +177,11 @@ class Executor:
                     results = function(*(self._plain(values, name) for name in task.reads))
                     values.update(zip(task.writes, results, strict=True))
                 case Product():
-                    x, x_scale = self._rows(task, values)
-                    y = self._product(task, values, (x, x_scale), outs.get(task.name))
+                    given = self._given(task, values)
+                    y = self.products[task.name].run(given, outs.get(task.name))
                     values[task.name] = y
                     if beside is not None:
-                        beside(task, x, x_scale, y)
+                        beside(task, given, y)
                 case Quantisation():
                     call = self._quantisations[task.name]
                     values[task.name] = call(self._plain(values, task.x), outs.get(task.name))
@@ -188,21 +189,20 @@ class Executor:
                 del values[name]
         return values
 
-    def _rows(self, task: Product, values: Values) -> tuple[Tensor, Tensor | None]:
-        """x as the kernel reads it, and the scales of its rows."""
-        op, x, x_scale = self.matmuls[task.node], self._value(values, task.x), None
+    def _given(self, task: Product, values: Values) -> Given:
+        """The operands of a kernel in its types; rows that were quantised as codes and scales."""
+        op = self.matmuls[task.node]
+        out = getattr(torch, op.out.name)
+        x, x_scale = self._value(values, task.x), None
         if op.activation_scale:
             x, x_scale = x
-        return x.to(getattr(torch, op.activation.dtype.name)).contiguous(), x_scale
-
-    def _product(
-        self, task: Product, values: Values, rows: tuple[Tensor, Tensor | None], out: Any
-    ) -> Tensor:
-        op, bias = self.matmuls[task.node], None
+        bias = residual = None
         if task.bias is not None:
-            bias = self._value(values, task.bias).reshape(-1)
-            bias = bias.expand(op.n).to(getattr(torch, op.out.name)).contiguous()
-        return self.products[task.name].run(*rows, bias, out)
+            bias = self._value(values, task.bias).reshape(-1).expand(op.n).to(out).contiguous()
+        if task.residual is not None:
+            residual = self._plain(values, task.residual).to(out).contiguous()
+        x = x.to(getattr(torch, op.activation.dtype.name)).contiguous()
+        return Given(x, bias, x_scale, residual)
 
     def _function(self, number: int, island: Island, sizes: tuple[tuple[str, int], ...]) -> Run:
         key = (number, sizes)

@@ -20,7 +20,7 @@ from ladder.runtime.layer import weight_of
 from ladder.runtime.packed import to_torch
 from ladder.torch.executor import Executor, Sizes, Values
 from ladder.torch.functions import apply_step, function_of
-from ladder.torch.places import quantize_rows, signed
+from ladder.torch.places import Given, quantize_rows, signed
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
 
@@ -37,8 +37,8 @@ def verify(executor: Executor, *inputs: Tensor) -> Report:
     """
     rows: list[Row] = []
 
-    def beside(task: Product, x: Tensor, x_scale: Tensor | None, y: Tensor) -> None:
-        rows.append(_row(executor, task, (x, x_scale), y))
+    def beside(task: Product, given: Given, y: Tensor) -> None:
+        rows.append(_row(executor, task, given, y))
 
     results = executor.traced(inputs, beside)
     exact = run(executor.graph, inputs)
@@ -46,16 +46,20 @@ def verify(executor: Executor, *inputs: Tensor) -> Report:
     return Report(tuple(rows), min((cosine(a, b) for a, b in pairs), default=1.0))
 
 
-def _row(executor: Executor, task: Product, x: tuple[Tensor, Tensor | None], y: Tensor) -> Row:
+def _row(executor: Executor, task: Product, given: Given, y: Tensor) -> Row:
     node, op = executor.graph.node(task.node), executor.matmuls[task.node]
-    given, x_scale = x
-    rows = given.double() if x_scale is None else given.double() * x_scale.double()[..., None]
+    x = given.x.double()
+    if given.x_scale is not None:
+        x = x * given.x_scale.double()[..., None]
     weight = dequantized(weight_of(executor.graph, node), y.device)
-    want = rows @ weight.T
-    bar = bar_on(executor.plans[task.node], rows, weight, want)
-    if task.bias is not None:
-        want = want + executor.constant(task.bias).double().reshape(-1)
+    want = x @ weight.T
+    if given.bias is not None:
+        want = want + given.bias.double()
+    added = () if given.residual is None else (given.residual.double(),)
+    for step in op.epilogue:
+        want = apply_step(step, want, added if step.operands else ())
     error = float((y.double() - want).norm() / want.norm())
+    bar = bar_on(executor.plans[task.node], x, weight)
     return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -28,8 +28,19 @@ from ladder.torch.functions import torch_dtype
 from ladder.ttype import Quantized
 
 Tensor = Any
-#: ``y = run(x, x_scale, bias, out)``; out is None for a new tensor
-RunProduct = Callable[[Tensor, Tensor | None, Tensor | None, Tensor | None], Tensor]
+
+
+class Given(NamedTuple):
+    """What a layer's kernel takes beside its weight, each where the operator has one."""
+
+    x: Tensor
+    bias: Tensor | None = None
+    x_scale: Tensor | None = None
+    residual: Tensor | None = None
+
+
+#: ``y = run(given, out)``; out is None for a new tensor
+RunProduct = Callable[[Given, Any], Tensor]
 #: ``codes, scales = run(x, out)``; out is None for new tensors, or the pair
 RunQuantisation = Callable[[Tensor, Any], tuple[Tensor, Tensor]]
 
@@ -114,8 +125,9 @@ class OnGpu:
         kernel = self.builder.kernel(plan)
         packed = self.builder.packed(name, kernel, weight, self.device)
 
-        def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
-            return kernel(x, packed, x_scale, bias, out)
+        def run(given: Given, out: Any) -> Tensor:
+            x, bias, x_scale, residual = given
+            return kernel(x, packed, x_scale, bias, out, residual=residual)
 
         return ProductCall(run, packed.nbytes)
 
@@ -150,8 +162,9 @@ class InEmulator:
         kernel = self.builder.kernel(plan)
         packed = self.builder.packed(name, kernel, weight, self.device)
 
-        def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
-            y = kernel(*_arrays(x), packed, *_arrays(x_scale, bias), device=EMULATOR)
+        def run(given: Given, out: Any) -> Tensor:
+            x, bias, x_scale, residual = _arrays(*given)
+            y = kernel(x, packed, x_scale, bias, device=EMULATOR, residual=residual)
             return into(out, to_torch(y, self.device))
 
         return ProductCall(run, packed.nbytes)
@@ -185,10 +198,10 @@ class ByPlan:
     def product(self, name: str, plan: Plan | PlanSet, weight: Quantized) -> ProductCall:  # noqa: ARG002
         """See :class:`Place`."""
 
-        def run(x: Tensor, x_scale: Any, bias: Any, out: Any) -> Tensor:
-            (given,) = _arrays(x)
-            scale, added = _arrays(x_scale, bias)
-            return into(out, to_torch(plan.run(given, weight, added, scale), self.device))
+        def run(given: Given, out: Any) -> Tensor:
+            x, bias, x_scale, residual = _arrays(*given)
+            y = plan.run(x, weight, bias, x_scale, residual)
+            return into(out, to_torch(y, self.device))
 
         return ProductCall(run, weight.nbytes)
 

@@ -18,7 +18,7 @@ from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import EpilogueStep, Linear, Operator, QuantizedRows, QuantizeTokens
 from ladder.graph.tensor import TensorType
-from ladder.runtime.layer import rest_of
+from ladder.runtime.layer import residual_of, rest_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Product:
         node: of the layer.
         x: name of the activations; of rows that were quantised, a pair.
         bias: name of the constant that the kernel adds, or None.
+        residual: name of the value that it adds, or None.
         type: of the result.
     """
 
@@ -37,12 +38,13 @@ class Product:
     node: str
     x: str
     bias: str | None
+    residual: str | None
     type: TensorType
 
     @property
     def reads(self) -> tuple[str, ...]:
         """Names of what it takes from the run."""
-        return (self.x,) if self.bias is None else (self.x, self.bias)
+        return tuple(one for one in (self.x, self.bias, self.residual) if one is not None)
 
 
 @dataclass(frozen=True)
@@ -168,8 +170,15 @@ def _layer(graph: Graph, node: Node, kernel: MatMul) -> Iterator[Call | Step]:
     assert isinstance(node.op, Linear)
     steps, place = rest_of(node.op, kernel)
     sums = _sums(graph, node, kernel, steps)
-    bias = node.inputs[2] if kernel.bias else None
-    yield Product(_part(node, steps, 0), node.name, node.inputs[0], bias, sums)
+    added = residual_of(node.op, kernel)
+    yield Product(
+        name=_part(node, steps, 0),
+        node=node.name,
+        x=node.inputs[0],
+        bias=node.inputs[2] if kernel.bias else None,
+        residual=None if added is None else node.inputs[added],
+        type=sums,
+    )
     yield from _epilogue(graph, node, (steps, place), sums)
 
 

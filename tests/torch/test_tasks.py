@@ -14,6 +14,7 @@ from ladder.graph.operators import (
     QuantizedRows,
     QuantizeTokens,
     RMSNorm,
+    Scaled,
     Slice,
 )
 from ladder.graph.tensor import TensorType
@@ -30,14 +31,14 @@ def weight(draft, name, n=64, k=64, element="int4"):
 
 
 def layers():
-    """norm, a layer with bias and activation and residual, another that reads it, and a slice of that."""
+    """norm, a layer whose kernel leaves some steps, another that reads it and adds x, and a slice of that."""
     draft = Draft()
     x = draft.input("x", TensorType((3, 64), "float16"))
     b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
     normed = draft.add(RMSNorm(), (x,), "norm")
-    steps = (AddBias(), Activated("silu"), AddResidual())
+    steps = (AddBias(), Activated("silu"), Scaled(0.5), AddResidual())
     y = draft.add(Linear(steps), (normed, weight(draft, "w"), b, x), "y")
-    z = draft.add(Linear(), (y, weight(draft, "v")), "z")
+    z = draft.add(Linear((AddResidual(),)), (y, weight(draft, "v"), x), "z")
     draft.outputs = [draft.add(Slice(1, 0, 8), (z,), "part"), y]
     return draft.graph()
 
@@ -58,9 +59,11 @@ def test_kernels_stand_between_islands_and_leave_them_the_rest_of_the_epilogue()
         ("y", ("y/1", "x")),
     ]
     assert (rest.reads, rest.writes) == (("y/0", "x"), ("y",))
-    assert (z.name, z.x, z.bias, z.type) == ("z", "y", None, TensorType((3, 64), "float16"))
+    assert y.residual is None
+    assert (z.name, z.x, z.bias, z.residual) == ("z", "y", None, "x")
+    assert (z.reads, z.type) == (("y", "x"), TensorType((3, 64), "float16"))
     assert (last.reads, last.writes) == (("z",), ("part",))
-    assert last_uses(tasks, graph.outputs) == {"x": 2, "norm": 1, "b": 1, "y/0": 2, "z": 4}
+    assert last_uses(tasks, graph.outputs) == {"x": 3, "norm": 1, "b": 1, "y/0": 2, "z": 4}
 
 
 def test_a_layer_without_a_kernel_is_a_step_like_any_other():
@@ -69,7 +72,7 @@ def test_a_layer_without_a_kernel_is_a_step_like_any_other():
     del known["y"]
     tasks = tasks_of(graph, known)
     assert [type(task) for task in tasks] == [Island, Product, Island]
-    assert [step.name for step in tasks[0].steps] == ["norm", "y/0", "y/1", "y/2", "y"]
+    assert [step.name for step in tasks[0].steps] == ["norm", "y/0", "y/1", "y/2", "y/3", "y"]
     assert tasks[0].steps[1].reads == ("norm", "w")
 
 
@@ -77,7 +80,7 @@ def test_rows_are_quantised_by_a_call_of_their_own():
     draft = Draft()
     x = draft.input("x", TensorType((3, 64), "float16"))
     rows = draft.add(QuantizeTokens("int8"), (x,), "rows")
-    steps = (Activated("silu"), QuantizedRows("int8"))
+    steps = (Activated("silu"), Scaled(0.5), QuantizedRows("int8"))
     y = draft.add(Linear(steps), (rows, weight(draft, "w")), "y")
     draft.outputs = [draft.add(Linear(), (y, weight(draft, "v")), "z")]
     graph = draft.graph()

@@ -11,9 +11,9 @@ import numpy as np
 
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.extent import Sizes
-from ladder.graph.operators.base import Array, Operator, axis_of, real
+from ladder.graph.operators.base import Operator, axis_of
 from ladder.graph.quantize_activations import LEAST_SCALE
-from ladder.graph.tensor import DTYPES, PER_TOKEN, TensorType
+from ladder.graph.tensor import DTYPES, PER_TOKEN, Array, TensorType, real
 from ladder.registry import types
 from ladder.ttype import compute_type
 
