@@ -94,7 +94,9 @@ class PlanOperands(NamedTuple):
     residual: Array | None
 
 
-def kernel_operands(graph: Graph, node: Node, op: MatMul, operands: Sequence[Array]) -> PlanOperands:
+def kernel_operands(
+    graph: Graph, node: Node, op: MatMul, operands: Sequence[Array]
+) -> PlanOperands:
     """The operands of a layer as its kernel takes them, from the float64 ones of its node.
 
     Rows that were quantised become the codes and scales that they stand for; all others are rounded to the kernel's type.

@@ -372,7 +372,9 @@ def to_torch(array: Any, device: Any) -> Any:
     tensor = torch.from_numpy(signed.copy())
     wanted = getattr(torch, host.dtype.name, None)
     tensor = tensor if wanted is None else tensor.view(wanted)
-    return tensor.reshape(host.shape).to(device)  # bits of a single number have an axis
+    return (tensor if host.ndim else tensor.reshape(())).to(
+        device
+    )  # one number's bits have an axis
 
 
 def _ordinal(place: str) -> int:
