@@ -156,7 +156,11 @@ class Kernel:
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
+        tile = self.cta + turn * self.plan.persistent_ctas
+        # Held, so that everything about a tile is made of its number: parts of the sum would wait in registers between tiles.
+        # Where a cluster shares tiles, too, the number itself is one register too many.
+        held = e.hold(tile, "tile", "int32") if self.plan.split == 1 else e.bind(tile, "tile")
+        self.enter_tile(held)
 
     @property
     def loads(self) -> Any:

@@ -247,8 +247,9 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     several = replace(plan, persistent=True)
     if plan.split == 1:
         return [plan, several]
-    # Shared tiles are worth a cluster only where some are left over.
-    return [plan, several] if several.shared_tiles(tiles) else [plan]
+    # Shared tiles are worth a cluster only where some are left over; beside groups and scales of rows there are no registers for them.
+    is_worth = several.shared_tiles(tiles) and plan.value_bytes > 1
+    return [plan, several] if is_worth else [plan]
 
 
 def _rounding(plan: Plan) -> str:
