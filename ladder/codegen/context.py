@@ -56,7 +56,8 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
     op = plan.op
     bias = (Argument("bias", "buffer", op.out.name),) if op.bias else ()
     x_scale = (Argument("x_scale", "buffer", "float32"),) if op.activation_scale else ()
-    strides = X_STRIDES[plan.access] + ("y_stride_m",)
+    residual = (Argument("residual", "buffer", op.out.name),) if op.residual else ()
+    strides = X_STRIDES[plan.access] + ("y_stride_m",) + ("residual_stride_m",) * op.residual
     x = Argument("x", "buffer", op.activation.dtype.name)
     if plan.access == "tensor":
         x = Argument("x_map", "tensor map", op.activation.dtype.name)
@@ -65,9 +66,15 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
         *packed,
         *x_scale,
         *bias,
+        *residual,
         Argument("y", "buffer", op.out.name),
         Argument("m", "scalar", "int32"),
         *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
+        *(
+            [Argument("residual_pieces", "scalar", "int32")]
+            if plan.stores_fragments and op.residual
+            else []
+        ),
         *(Argument(stride, "scalar", "int64") for stride in strides),
     )
 

@@ -6,6 +6,7 @@ by the NumPy meaning of its plan, which rounds where the kernel rounds.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import numpy as np
 
 from ladder.checks import PATH, accept, one_of, shown
 from ladder.errors import GraphError, LadderError, LaunchError
+from ladder.graph.epilogue import AddResidual
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
@@ -147,8 +149,9 @@ class Model:
             plan = self._plans[node.name]
             x = _rounded(operands[0], plan.op)
             weight, bias = _weight(self.graph, node), _bias(plan.op, operands)
-            got = plan.run(x, weight, bias).astype(np.float64)
-            want = plan.op.reference(x, weight, bias)
+            residual = _residual(node, plan.op, operands)
+            got = plan.run(x, weight, bias, residual=residual).astype(np.float64)
+            want = plan.op.reference(x, weight, bias, residual=residual)
             bar = error_bar(plan.op)
             rows.append(
                 Row(
@@ -273,13 +276,13 @@ def _layer(record: Mapping[str, Any]) -> Layer:
 
 
 def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence[Array]) -> Array:
-    """A layer by its plan, and what its kernel does not do yet of its epilogue by meaning."""
+    """A layer by its plan, and what its kernel does not do of its epilogue by meaning."""
     assert isinstance(node.op, Linear)
-    bias = _bias(plan.op, operands)
-    y = plan.run(_rounded(operands[0], plan.op), _weight(graph, node), bias).astype(np.float64)
-    steps = node.op.epilogue[1:] if plan.op.bias else node.op.epilogue
-    place = 2 + plan.op.bias
-    for step in steps:
+    x, weight, bias = _rounded(operands[0], plan.op), _weight(graph, node), _bias(plan.op, operands)
+    y = plan.run(x, weight, bias, residual=_residual(node, plan.op, operands)).astype(np.float64)
+    done = node.op.kernel_steps
+    place = 2 + sum(step.operands for step in node.op.epilogue[:done])
+    for step in node.op.epilogue[done:]:
         y = step.apply(y, tuple(operands[place : place + step.operands]))
         place += step.operands
     return np.asarray(y)
@@ -291,6 +294,16 @@ def _rounded(x: Array, op: MatMul) -> Array:
 
 def _bias(op: MatMul, operands: Sequence[Array]) -> Array | None:
     return operands[2].reshape(-1).astype(op.out.dtype) if op.bias else None
+
+
+def _residual(node: Node, op: MatMul, operands: Sequence[Array]) -> Array | None:
+    """The residual that a kernel adds, rounded to the type of its outputs."""
+    if not op.residual:
+        return None
+    assert isinstance(node.op, Linear)
+    steps = node.op.epilogue[: node.op.kernel_steps]
+    before = itertools.takewhile(lambda step: not isinstance(step, AddResidual), steps)
+    return operands[2 + sum(step.operands for step in before)].astype(op.out.dtype)
 
 
 def _weight(graph: Graph, node: Node) -> Quantized:

@@ -69,9 +69,10 @@ def _scale_registers(plan: Plan) -> ScaleRegisters:
 def _reduce(plan: Plan) -> Reduce:
     tiling = plan.tiling
     outputs = tiling.channels * tiling.tokens // plan.split
+    stored = plan.out_channels * tiling.tokens // plan.split
     staged = plan.stores_fragments
     # beside the ring, which the next tile fills already
-    beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    beside = plan.out_channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
     scales = tiling.tokens * SCALE_BYTES if staged and plan.op.activation_scale else 0
     if plan.persistent and plan.split == 1:
         return Reduce(slices=0, tile_bytes=0, beside_bytes=beside, scale_bytes=scales)
@@ -79,7 +80,7 @@ def _reduce(plan: Plan) -> Reduce:
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
         tile_bytes=outputs * 4,
-        staging_bytes=outputs * OUT_BYTES if staged else 0,
+        staging_bytes=stored * OUT_BYTES if staged else 0,
         beside_bytes=beside,
         scale_bytes=scales,
         cluster=plan.split > 1,

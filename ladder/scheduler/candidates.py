@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.graph.matmul import MatMul
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.plan import ZEROS, Plan, default_epilogue
+from ladder.scheduler.plan import ZEROS, Plan
 from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems

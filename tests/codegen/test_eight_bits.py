@@ -21,7 +21,7 @@ from ladder.errors import LadderError, ScheduleError
 from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
 from ladder.scheduler import Plan, Tiling, choose_packing
-from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.raster import group_of
 from ladder.scheduler.tiling import TILE_TOKENS
 from tests.codegen.conftest import Emulated

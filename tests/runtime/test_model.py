@@ -14,23 +14,24 @@ import pytest
 import ladder
 from ladder.errors import GraphError, LaunchError
 from ladder.graph.draft import Draft
-from ladder.graph.operators import Activated, AddBias, AddResidual, Linear
+from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Linear, Scaled
 from ladder.graph.tensor import TensorType
 from ladder.runtime.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
 
 RNG = np.random.default_rng(0)
+STEPS = (Activated("silu"), AddResidual())
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 
-def small(m=3, bias=True):
+def small(m=3, bias=True, steps=STEPS):
     draft = Draft()
     x = draft.input("x", TensorType((m, 64), "float16"))
     w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))
-    steps, operands = [Activated("silu"), AddResidual()], [x]
+    operands = [x] * sum(step.operands for step in steps)
     if bias:
         b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
-        steps, operands = [AddBias(), *steps], [b, x]
+        steps, operands = [AddBias(), *steps], [b, *operands]
     y = draft.add(Linear(tuple(steps)), (x, w, *operands), "y")
     draft.outputs = [draft.add(Linear(), (y, w), "z")]
     return draft.graph()
@@ -49,11 +50,45 @@ def test_by_plans_is_near_by_meaning_and_not_the_same(bias):
     graph = small(bias=bias)
     model = compile_graph(graph)
     assert [layer.plan.op.bias for layer in model.layers] == [bias, False]
+    assert [layer.plan.op.residual for layer in model.layers] == [True, False]
     exact, rounded = model(X), model(X, mode="plan")
     assert exact.dtype == rounded.dtype == np.float16
     np.testing.assert_array_equal(exact, graph.run(X).astype(np.float16))
     error = np.linalg.norm(exact.astype(float) - rounded) / np.linalg.norm(exact.astype(float))
     assert 0 < error < 5e-3
+
+
+@pytest.mark.parametrize(
+    "steps, kernels, left",
+    [
+        ([Activated("gelu"), AddResidual()], 2, 0),
+        ([AddResidual(), Scaled(0.5), Activated("relu")], 1, 2),
+        ([Scaled(0.5), AddResidual()], 0, 2),
+        ([AddResidual(), Activated("tanh"), AddResidual()], 2, 1),
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_steps_that_kernels_do_not_do_are_left_to_the_graph(steps, kernels, left, bias):
+    graph = small(bias=bias, steps=steps)
+    op = graph.node("y").op
+    assert (op.kernel_steps, len(op.epilogue)) == (kernels + bias, kernels + left + bias)
+    model = compile_graph(graph)
+    assert len(model.plan_of("y").op.epilogue) == kernels
+    np.testing.assert_allclose(model(X, mode="plan"), model(X), rtol=5e-2, atol=1e-1)
+
+
+def test_a_gate_is_one_kernel_and_halves_the_channels():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    w = draft.constant("w", quantize(RNG.normal(size=(96, 64)), ladder.types["int4"].grouped(32)))
+    r = draft.input("r", TensorType((3, 48), "float16"))
+    steps = (Gated("silu"), AddResidual())
+    draft.outputs = [draft.add(Linear(steps), (x, w, r), "y")]
+    model = compile_graph(draft.graph())
+    added = RNG.normal(size=(3, 48)).astype(np.float16)
+    assert model.plan_of("y").op.epilogue == steps
+    assert model(X, added, mode="plan").shape == (3, 48)
+    assert model.verify(X, added).ok
 
 
 def test_each_layer_stays_within_its_bar(model):
@@ -68,12 +103,13 @@ def test_a_wrong_plan_is_found(model, monkeypatch):
     from ladder.scheduler.plan import Plan
 
     plain = Plan.run
-    monkeypatch.setattr(Plan, "run", lambda self, *given: plain(self, *given) * np.float16(1.01))
+    wrong = np.float16(1.01)
+    monkeypatch.setattr(Plan, "run", lambda *given, **more: plain(*given, **more) * wrong)
     assert not model.verify(X).ok
 
 
 def test_equal_operators_share_a_plan():
-    model = compile_graph(small(bias=False))
+    model = compile_graph(small(bias=False, steps=[Scaled(2.0)]))  # which is left to the graph
     assert model.layers[0].plan is model.layers[1].plan
     assert model.plan_of("y") is model.layers[0].plan
     assert model.plan_of("x") is None

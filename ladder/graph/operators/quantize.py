@@ -11,8 +11,8 @@ import numpy as np
 
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.extent import Sizes
-from ladder.graph.operators.base import Array, Operator, axis_of, real
-from ladder.graph.tensor import DTYPES, PER_TOKEN, TensorType
+from ladder.graph.operators.base import Operator, axis_of
+from ladder.graph.tensor import DTYPES, PER_TOKEN, Array, TensorType, real
 from ladder.registry import types
 
 #: types that rows of activations are quantised to -> the element's largest value that is used
