@@ -147,15 +147,15 @@ class Kernel:
 
     def enter_tile(self, tile: Any) -> None:
         """Make an output tile the one that channels and tokens of the CTA belong to (:mod:`ladder.scheduler.raster`)."""
-        plan, group, cast = self.plan, group_of(self.plan), self.plan.multicast
+        plan, group = self.plan, group_of(self.plan)
         of_group = group * plan.channel_tiles
         first = e.bind(tile // of_group * group, "first_row")
         inside, columns = tile % of_group, plan.channel_tiles
         row, column = inside // columns, inside % columns
         if group > 1:
             whole = first + group <= self.token_tiles
-            row = e.select(whole, inside // cast % group, row)
-            column = e.select(whole, inside // (group * cast) * cast + inside % cast, column)
+            row = e.select(whole, inside % group, row)
+            column = e.select(whole, inside // group, column)
         self.block_n = e.bind(column, "block_n")
         self.block_m = e.bind(first + row, "block_m")
         self.first_tile = e.bind(self.block_n * plan.tiling.tile_rows, "first_tile")
@@ -163,7 +163,11 @@ class Kernel:
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
+        tile = self.cta + turn * self.plan.persistent_ctas
+        # Held, so that everything about a tile is made of its number: parts of the sum would wait in registers between tiles.
+        # Where a cluster shares tiles, too, the number itself is one register too many.
+        held = e.hold(tile, "tile", "int32") if self.plan.split == 1 else e.bind(tile, "tile")
+        self.enter_tile(held)
 
     @property
     def loads(self) -> Any:

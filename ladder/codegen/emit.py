@@ -136,7 +136,9 @@ def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
 
 
 def both(a: Expr, b: Expr) -> Expr:
-    """Logical and."""
+    """Logical and; what is known to be true leaves nothing."""
+    if a is True or b is True:
+        return b if a is True else a
     return tirx.all(a, b)
 
 

@@ -76,13 +76,17 @@ def _table(*entries: Intrinsic) -> dict[str, Intrinsic]:
     return table
 
 
-#: PTX ISA: lop3, shf, prmt, fma, cvt, ex2, rcp
+#: PTX ISA: lop3, shf, prmt, fma, abs and max (half), cvt, ex2, rcp
 INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("shf_l", ("r", "r"), "r", "shf.l.wrap.b32 %0, %1, %1, %2;", "alu"),
     Intrinsic("prmt", ("r", "r", "r"), "r", "prmt.b32 %0, %1, %2, %3;", "alu"),
     Intrinsic("fma_f16x2", ("r", "r", "r"), "r", "fma.rn.f16x2 %0, %1, %2, %3;", "fma"),
     Intrinsic("fma_bf16x2", ("r", "r", "r"), "r", "fma.rn.bf16x2 %0, %1, %2, %3;", "fma"),
     Intrinsic("fma_f32", ("f", "f", "f"), "f", "fma.rn.f32 %0, %1, %2, %3;", "fma", "float32"),
+    Intrinsic("abs_f16x2", ("r",), "r", "abs.f16x2 %0, %1;", "alu"),
+    Intrinsic("abs_bf16x2", ("r",), "r", "abs.bf16x2 %0, %1;", "alu"),
+    Intrinsic("max_nan_f16x2", ("r", "r"), "r", "max.NaN.f16x2 %0, %1, %2;", "alu"),
+    Intrinsic("max_nan_bf16x2", ("r", "r"), "r", "max.NaN.bf16x2 %0, %1, %2;", "alu"),
     Intrinsic("cvt_f16x2_e4m3x2", ("h",), "r", "cvt.rn.f16x2.e4m3x2 %0, %1;", "alu"),
     Intrinsic("cvt_f16x2_e5m2x2", ("h",), "r", "cvt.rn.f16x2.e5m2x2 %0, %1;", "alu"),
     Intrinsic("cvt_f32_f16", ("h",), "f", "cvt.f32.f16 %0, %1;", "alu", "float32"),

@@ -1,8 +1,8 @@
 """Lowering of plans that quantise activations: the largest magnitude of a row, then its codes.
 
 pieces of x -> registers        (vector access; elements are read again where it is scalar)
-largest |x| of a thread         as bits without sign: floats of one sign are in the order of their bits
-... of a warp by shuffles, of a row through shared memory
+largest |x| of a thread         two lanes of a word at once, a NaN wherever there is one
+... of a warp, of a row         as bits without sign: floats of one sign are in the order of their bits
 scale = max(largest / top, 2^-126); code = x * (1 / scale), to nearest even, saturating: an integer is rounded once, from
                                 the exact product, a float from the product in float32
 """
@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import STORAGE, UNBOUNDED
@@ -23,8 +25,9 @@ from ladder.errors import LoweringError
 from ladder.graph.quantize_activations import LEAST_SCALE
 from ladder.scheduler.quantize_plan import LANES, PIECE, QuantizePlan
 
-#: bits of two 16-bit floats without their signs
-MAGNITUDES = 0x7FFF7FFF
+#: largest of two pairs of magnitudes, and the magnitudes of a pair, by source type
+_LARGEST = {"float16": "max_nan_f16x2", "bfloat16": "max_nan_bf16x2"}
+_MAGNITUDE = {"float16": "abs_f16x2", "bfloat16": "abs_bf16x2"}
 
 #: role -> kind and dtype of the arguments, in the order of declaration; x and y have those of the operator
 _ARGUMENTS = (
@@ -49,6 +52,14 @@ ROUNDER = 12582912.0
 def _rounded(value: Any, inverse: Any) -> Any:
     """``ROUNDER`` + the integer nearest to the exact product: one fma, which rounds to even at four times a conversion's rate."""
     return e.fma(value, inverse, e.f32(ROUNDER))
+
+
+def over_top(value: Any, top: float) -> Any:
+    """``value / top`` of a magnitude of 16 bits, rounded once: by the inverse, and one step of Newton's. A test tries them all."""
+    inverse = e.f32(float(np.float32(1 / top)))
+    near = e.bind(value * inverse, "near")
+    rest = e.fma(e.f32(0.0) - near, e.f32(top), value)
+    return e.fma(rest, inverse, near)
 
 
 def _int8_word(values: list[Any], inverse: Any) -> Any:
@@ -97,7 +108,8 @@ class _Quantizer:
         self.warp = e.bind(thread // LANES, "warp")
         self.within = e.bind(thread % plan.row_threads, "within")
         self.row = e.bind(block * rows + thread // plan.row_threads, "row")
-        self.exists = self.row < self.arg["m"]
+        #: whether there is such a row; a CTA with one row has it
+        self.exists = self.row < self.arg["m"] if rows > 1 else True
         words = plan.shared_bytes // 4
         self.shared = T.alloc_buffer((words,), "uint32", scope="shared.dyn", align=16)
         IRBuilder.name("largest", self.shared)
@@ -119,9 +131,8 @@ class _Quantizer:
         if self.plan.launch == "pdl":
             e.ptx("griddepcontrol.launch_dependents")
             e.ptx("griddepcontrol.wait")
-        self.most = e.registers("most", 2, "uint32")
-        for half in range(2):
-            e.store(self.most, half, e.u32(0))
+        self.most = e.registers("most", 1, "uint32")
+        e.store(self.most, 0, e.u32(0))
         rows = _Pieces(self) if self.plan.access == "vector" else _Elements(self)
         with e.stage("load"):
             rows.measure()
@@ -135,38 +146,42 @@ class _Quantizer:
                 inverse = e.hold(e.select(is_infinite, e.f32(0.0), inverse), "factor", "float32")
             rows.quantize(inverse)
 
-    def take(self, low: Any, high: Any) -> None:
-        """Take magnitudes into the largest: one in the upper half of a word, one below; lower halves do not matter."""
-        for half, word in enumerate((low, high)):
-            e.store(self.most, half, T.max(self.most[half], word))
+    def take(self, word: Any) -> None:
+        """Take the magnitudes of two elements into the largest."""
+        magnitudes = e.call(_MAGNITUDE[self.source], word)
+        e.store(self.most, 0, e.call(_LARGEST[self.source], self.most[0], magnitudes))
 
     def _reduce(self) -> Any:
         """The largest magnitude of the row, as 16 bits."""
         with e.stage("reduce"):
+            most, warps = self.most[0], self.plan.warps
             largest = e.registers("of_row", 1, "uint32")
-            either = T.max(self.most[0], self.most[1])
-            e.store(largest, 0, either >> e.u32(16))
-            shuffle = getattr(T.cuda, "__shfl_xor_sync")
-            for distance in (16, 8, 4, 2, 1):
-                other = shuffle(T.uint32(0xFFFFFFFF), largest[0], distance, LANES)
-                e.store(largest, 0, T.max(largest[0], e.bind(other, "other")))
-            if self.plan.warps == 1:
+            e.store(largest, 0, T.max(most & e.u32(0xFFFF), most >> e.u32(16)))
+            self._of_warp(largest)
+            if warps == 1:
                 return largest[0]
             with e.when(self.lane == 0):
                 e.store(self.shared, self.warp, largest[0])
             e.sync_cta()
-            first = e.bind(self.warp // self.plan.warps * self.plan.warps, "first_warp")
-            for place in range(self.plan.warps):
-                e.store(largest, 0, T.max(largest[0], self.shared[first + place]))
+            first = e.bind(self.warp // warps * warps, "first_warp")
+            with e.when(self.lane < warps):
+                e.store(largest, 0, self.shared[first + self.lane])
+            self._of_warp(largest)
             return largest[0]
+
+    def _of_warp(self, largest: Any) -> None:
+        """Make the largest of a warp's lanes that of each."""
+        e.ptx("redux_sync.max.u32", largest[0], largest[0], e.u32(0xFFFFFFFF))
 
     def _scale(self, largest: Any) -> Any:
         """Store the scale of the row; its inverse."""
         with e.stage("scale"):
             value = widen(self.source, e.cast("uint16", largest))
-            divided = e.bind(value / e.f32(self.op.top), "divided")
+            # an infinity has no quotient that way; it stays, and so does a NaN
+            is_infinite = largest >= e.u32(INFINITY[self.source])
+            divided = e.select(is_infinite, value, over_top(value, self.op.top))
+            divided = e.bind(divided, "divided")
             least = e.f32(float(LEAST_SCALE))
-            # Compared this way round, a NaN stays.
             scale = e.hold(e.select(divided < least, least, divided), "scale", "float32")
             with e.when(e.both(self.within == 0, self.exists)):
                 e.store(self.arg["x_scale"], self.row, scale)
@@ -191,20 +206,20 @@ class _Pieces:
         for index in range(self.count):
             piece = self.q.within + index * self.threads
             full = (index + 1) * self.threads <= total
-            yield index, piece, self.q.exists if full else e.both(self.q.exists, piece < total)
+            yield index, piece, e.both(self.q.exists, True if full else piece < total)
 
     def measure(self) -> None:
         """Read the pieces, all before the first is looked at."""
         x, start = self.q.arg["x"], e.i64(self.q.row) * self.q.arg["x_stride_m"]
-        for index in range(4 * self.count):
-            e.store(self.words, index, e.u32(0))
         for index, piece, is_there in self._pieces():
+            words = [self.words[4 * index + word] for word in range(4)]
+            if is_there is not True:
+                for word in range(4):
+                    e.store(self.words, 4 * index + word, e.u32(0))
             with e.when(is_there):
-                words = [self.words[4 * index + word] for word in range(4)]
                 e.ptx("ld.global.v4.b32", *words, x.ptr_to([start + e.i64(piece * PIECE)]))
         for index in range(4 * self.count):
-            magnitudes = self.words[index] & e.u32(MAGNITUDES)
-            self.q.take(magnitudes << e.u32(16), magnitudes)
+            self.q.take(self.words[index])
 
     def forget(self) -> None:
         """Zeros in place of a row that holds a NaN or an infinity: none of its numbers has another code."""
@@ -249,8 +264,7 @@ class _Elements:
         with e.loop(-(-self.q.op.k // self.threads), "turn") as turn:
             _, is_there, at = self._element(turn)
             with e.when(is_there):
-                bits = e.cast("uint32", self.q.arg["x"][at]) << e.u32(16)
-                self.q.take(bits & e.u32(MAGNITUDES), e.u32(0))
+                self.q.take(e.cast("uint32", self.q.arg["x"][at]))
 
     def quantize(self, inverse: Any) -> None:
         """Read them again, and write their codes."""

@@ -254,10 +254,14 @@ def _lanes_bf16(operation: Callable[..., Floats]) -> Meaning:
 add_f16x2, add_bf16x2 = _lanes16(np.add), _lanes_bf16(np.add)
 sub_f16x2, sub_bf16x2 = _lanes16(np.subtract), _lanes_bf16(np.subtract)
 mul_f16x2, mul_bf16x2 = _lanes16(np.multiply), _lanes_bf16(np.multiply)
-#: minimum and maximum return the operand that is a number (PTX ISA min, max without .NaN)
-min_f16x2, min_bf16x2 = _lanes16(np.fmin), _lanes_bf16(np.fmin)
-max_f16x2, max_bf16x2 = _lanes16(np.fmax), _lanes_bf16(np.fmax)
-neg_f16x2, neg_bf16x2 = _lanes16(np.negative), _lanes_bf16(np.negative)
+#: minimum and maximum return the operand that is a number, with .NaN the one that is none (PTX ISA min, max)
+_LANEWISE = {
+    "min": np.fmin,
+    "max": np.fmax,
+    "max_nan": np.maximum,
+    "abs": np.abs,
+    "neg": np.negative,
+}
 
 
 # ---- conversions -------------------------------------------------------------------------------------------------
@@ -378,12 +382,8 @@ MEANINGS: dict[str, Meaning] = {
     "sub_bf16x2": sub_bf16x2,
     "mul_f16x2": mul_f16x2,
     "mul_bf16x2": mul_bf16x2,
-    "min_f16x2": min_f16x2,
-    "min_bf16x2": min_bf16x2,
-    "max_f16x2": max_f16x2,
-    "max_bf16x2": max_bf16x2,
-    "neg_f16x2": neg_f16x2,
-    "neg_bf16x2": neg_bf16x2,
+    **{f"{name}_f16x2": _lanes16(function) for name, function in _LANEWISE.items()},
+    **{f"{name}_bf16x2": _lanes_bf16(function) for name, function in _LANEWISE.items()},
     "e4m3x2_to_f16x2": e4m3x2_to_f16x2,
     "e5m2x2_to_f16x2": e5m2x2_to_f16x2,
     "f32x2_to_f16x2": f32x2_to_f16x2,

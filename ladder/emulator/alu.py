@@ -102,6 +102,13 @@ def _arithmetic(name: str, plain: Function) -> Builder:
     return build  # type: ignore[return-value]
 
 
+def _greatest(words: list[str]) -> Function | None:
+    pair = _pair_type(words)
+    if pair and words[1:] == ["NaN", pair]:
+        return s.MEANINGS[f"max_nan_{pair}"]
+    return _arithmetic("max", np.fmax)(words)
+
+
 def _fma(words: list[str]) -> Function | None:
     if words[1:] == ["rn", "f32"]:
         return s.fma_f32
@@ -277,7 +284,7 @@ _BUILDERS: dict[str, Any] = {
     "mul": _mul_wide,
     "mad": _mad,
     "min": _arithmetic("min", np.fmin),
-    "max": _arithmetic("max", np.fmax),
+    "max": _greatest,
     "neg": _unary("neg", operator.neg),
     "abs": _unary("abs", np.abs),
     "fma": _fma,

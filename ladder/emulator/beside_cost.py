@@ -10,9 +10,9 @@ import numpy as np
 
 from ladder.emulator.matrix import Problem
 from ladder.emulator.run import run
-from ladder.scheduler.cost import LANES, WARPGROUP_WARPS, work
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.search import FIXABLE, schedule
+from ladder.scheduler.work import LANES, WARPGROUP_WARPS, work
 
 #: instructions of the load and store unit, by the start of their counter
 _LSU = tuple(

@@ -1,4 +1,4 @@
-"""Exchange between lanes: ldmatrix, stmatrix, shuffles, votes, elect (PTX ISA ldmatrix, shfl.sync, vote.sync).
+"""Exchange between lanes: ldmatrix, stmatrix, shuffles, votes, reductions, elect (PTX ISA ldmatrix, shfl.sync, vote.sync, redux.sync).
 
 An 8x8 matrix of 16-bit elements lies in shared memory as 8 rows of 16 bytes, each at the address that one lane gives. Lane
 ``l`` gets elements ``2*(l%4)`` and ``+1`` of row ``l//4``, which in memory order is word ``l``.
@@ -121,6 +121,16 @@ def vote(warp: Warp, mask: Mask, site: Site, mode: str, value: Any, members: Any
     else:
         answer = bits.all() if mode == "all" else bits.any()
     return np.full(LANES, int(answer), _U32)
+
+
+def redux(warp: Warp, mask: Mask, site: Site, mode: str, value: Any, members: Any = None) -> Array:
+    """PTX ISA redux.sync: the sum, minimum or maximum of a word over the lanes, in each of them."""
+    warp.meet(mask, site)
+    _members(warp, mask, members, site)
+    return np.full(LANES, _REDUCTIONS[mode](vector(warp, value, _U32)), _U32)
+
+
+_REDUCTIONS: dict[str, Any] = {"add": np.sum, "min": np.min, "max": np.max}
 
 
 def elect(warp: Warp, mask: Mask, site: Site, members: Any = None) -> tuple[Array, Array]:

@@ -90,6 +90,7 @@ RUNTIME: dict[str, Any] = {
             exchange.shuffle,
             exchange.cuda_shuffle,
             exchange.vote,
+            exchange.redux,
             exchange.elect,
             mma.mma,
             mma.mma_batch,

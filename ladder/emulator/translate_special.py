@@ -167,6 +167,17 @@ def _vote(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     deliver(scope, operands[:1], ["uint32"], code, single=True)
 
 
+def _redux(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
+    mode, kind = opcode.words[-2:]
+    if kind != "u32":
+        raise Fault(f"unsupported: {opcode.text}")
+    value, members = (
+        lanes_of(scope, t, node) for t, node in zip(opcode.types[1:], operands[1:], strict=True)
+    )
+    code = f"redux(W, {scope.mask}, {scope.site(opcode.text)}, {mode!r}, {value}, {members})"
+    deliver(scope, operands[:1], ["uint32"], code, single=True)
+
+
 def _elect(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
     members = expression(scope, operands[-1]).code
     code = f"elect(W, {scope.mask}, {scope.site(opcode.text)}, {members})"
@@ -195,6 +206,7 @@ SPECIAL: dict[str, Emit] = {
     "movmatrix": _movmatrix,
     "shfl": _shfl,
     "vote": _vote,
+    "redux": _redux,
     "elect": _elect,
     "prefetch": _nothing,
     "griddepcontrol": _nothing,

@@ -42,7 +42,7 @@ WARPGROUP_DEPTHS = (3, 4, 5)
 SPECIALISED_SHAPES = (
     *((1, n, tiles) for n in (4, 8, 16) for tiles in (2, 4, 8)),
     *((1, n, tiles) for n in (4, 8) for tiles in (16, 32)),
-    *((2, 4, tiles) for tiles in (2, 4)),
+    *((2, 4, tiles) for tiles in (2, 4, 16)),
 )
 #: rows of CTAs that a shape may be cut to share M evenly, and its warps along n
 EVEN_ROWS = (1, 2, 3)
@@ -51,8 +51,6 @@ SPECIALISED_SPLITS = (1, 2, 4)
 #: least and most slots of its ring, which takes half of an SM or a whole one
 SPECIALISED_DEPTHS = (2, 12)
 SHORT_RING = 4
-#: least M of kernels that share activations: with fewer the weights are what is read
-MULTICAST_TOKENS = 129
 #: most tokens of its CTAs
 SPECIALISED_TOKENS = 256
 #: a CTA has at least this part of M up to 256: the ring has no split of K, and fills small grids with small tiles
@@ -210,7 +208,7 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         splits = [s for s in SPECIALISED_SPLITS if tiling.token_tiles % s == 0]
         for split in (fixed["split"],) if "split" in fixed else splits:
             plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
-            for kept in _multicasts(_persistences(plan, fixed), fixed):
+            for kept in _persistences(plan, fixed):
                 for depth in (fixed["depth"],) if "depth" in fixed else _depths(kept):
                     yield replace(kept, depth=depth)
         if "tiling" in fixed:
@@ -250,29 +248,9 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     several = replace(plan, persistent=True)
     if plan.split == 1:
         return [plan, several]
-    # Shared tiles are worth a cluster only where some are left over.
-    return [plan, several] if several.shared_tiles(tiles) else [plan]
-
-
-def _multicasts(plans: list[Plan], fixed: Mapping[str, Any]) -> list[Plan]:
-    """The plans, and the same with pairs of CTAs that bring each other activations.
-
-    For 8-bit activations: their products outrun the L2 (measured on an H200: int8 353 us instead of 326), those of 16 bits
-    hardly do.
-    """
-    if "multicast" in fixed:
-        return [replace(plan, multicast=fixed["multicast"]) for plan in plans]
-    pairs = [
-        replace(plan, multicast=PERSISTENT_CTAS)
-        for plan in plans
-        if plan.value_bytes == 1
-        and plan.channel_tiles % PERSISTENT_CTAS == 0
-        and plan.split == plan.tiling.warps_k == 1
-        and plan.tiling.token_tiles % PERSISTENT_CTAS == 0
-        and plan.m_range[0] >= MULTICAST_TOKENS
-        and plan.m_range[0] * PERSISTENT_CTAS >= plan.tiling.tokens
-    ]
-    return [*plans, *pairs]
+    # Shared tiles are worth a cluster only where some are left over; beside groups and scales of rows there are no registers for them.
+    is_worth = several.shared_tiles(tiles) and plan.value_bytes > 1
+    return [plan, several] if is_worth else [plan]
 
 
 def _rounding(plan: Plan) -> str:

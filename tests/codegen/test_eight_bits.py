@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ladder
+from ladder.codegen.lower import lower
+from ladder.codegen.machine_code import compile_kernel
+from ladder.codegen.toolchain import Toolchain
 from ladder.emulator import translate
 from ladder.emulator.matrix import Problem
 from ladder.errors import LadderError, ScheduleError
@@ -19,6 +22,7 @@ from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
 from ladder.scheduler import Plan, Tiling, choose_packing
 from ladder.scheduler.epilogue import default_epilogue
+from ladder.scheduler.raster import group_of
 from ladder.scheduler.tiling import TILE_TOKENS
 from tests.codegen.conftest import Emulated
 
@@ -165,14 +169,28 @@ def test_what_pairs_of_ctas_cannot_share_is_refused() -> None:
         specialised(op, (1, 4, 1), multicast=2, m_range=(64, None))
 
 
-def test_the_search_shares_activations_of_8_bits_and_many_tokens() -> None:
-    def chosen(activation: str, name: str, m: int) -> int:
-        op = replace(operator(activation, name, 8192, 8192), m=m)
-        plan: Any = ladder.schedule(op, "h200")
-        return int(plan.multicast)
+@pytest.mark.parametrize(
+    "activation, name", [("int8", "int8"), ("fp8_e4m3fn", "fp8_e4m3fn"), ("int8", "int4")]
+)
+def test_tiles_in_groups_are_each_done_once(emulated: Emulated, activation: str, name: str) -> None:
+    """Five token tiles: a group of four, and one that goes channel by channel."""
+    op = operator(activation, name, 136, 272)
+    plan = replace(specialised(op, (1, 4, 2)), device=replace(H200, sms=4), persistent=True)
+    plan.verify()
+    assert group_of(plan) == 4
+    check(emulated, plan, 77)
 
-    assert chosen("int8", "int4", 4096) == chosen("fp8_e4m3fn", "fp4_e2m1", 1024) == 2
-    assert chosen("int8", "int4", 64) == chosen("float16", "int4", 4096) == 1
+
+@pytest.mark.parametrize("activation, name", [("int8", "int8"), ("int8", "int4")])
+def test_many_tiles_of_any_number_spill_nothing(activation: str, name: str) -> None:
+    """224 channel tiles: what is made of a tile's number does not wait in registers for the next."""
+    if not Toolchain.available():
+        pytest.skip("no CUDA compiler on this machine")
+    op = replace(operator(activation, name, 28672, 8192), m=4096)
+    plan: Any = ladder.schedule(op, "h200")
+    assert (plan.persistent, plan.split, group_of(plan)) == (True, 1, 4)
+    cubin = compile_kernel(lower(plan).source, "sm_90a")
+    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ladder
+from ladder.codegen import emit as e
 from ladder.codegen import semantics
+from ladder.codegen.listing import listing
 from ladder.codegen.machine_code import compile_kernel
-from ladder.codegen.quantize import lower_quantize
+from ladder.codegen.quantize import INFINITY, lower_quantize, over_top
 from ladder.codegen.toolchain import Toolchain
+from ladder.codegen.tvm_api import IRBuilder, T, lower_to_cuda
+from ladder.codegen.widen import widen
 from ladder.emulator import run
 from ladder.errors import LaunchError, ShapeError
 from ladder.scheduler.quantize_plan import QuantizePlan
@@ -37,10 +41,11 @@ def rows(plan: QuantizePlan, m: int, seed: int = 0) -> Any:
     return x
 
 
-def check(plan: QuantizePlan, m: int, seed: int = 0) -> None:
+def check(plan: QuantizePlan, m: int = 0, seed: int = 0, x: Any = None) -> None:
     """Compare the kernel with the plan, byte for byte; outputs are poisoned, and rows beyond m are left alone."""
     lowered, k = lower_quantize(plan), plan.op.k
-    x = rows(plan, m, seed)
+    x = rows(plan, m, seed) if x is None else x
+    m = len(x)
     wide = np.zeros((m, k + 8 if plan.access == "vector" else k + 3), x.dtype)
     wide[:, :k] = x
     codes, scales = np.full(m * k + 8, 0x55, np.uint8), np.full(m + 1, -1.0, np.float32)
@@ -82,6 +87,42 @@ def test_a_code_is_rounded_once(source: str, access: str) -> None:
     wanted = np.full((2, 264), 63)
     wanted[:, 7] = 127
     assert np.array_equal(codes, wanted * [[1], [-1]])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("top", [127.0, 448.0])
+def test_every_magnitude_is_divided_as_ieee_says(source: str, top: float) -> None:
+    """The step of Newton's is right for these two divisors and all finite magnitudes of 16 bits, not for any float32."""
+    bits = np.arange(INFINITY[source], dtype=np.uint16)
+    turns = -(-len(bits) // 32)
+    x = np.zeros(32 * turns, np.uint16)
+    x[: len(bits)] = bits
+    with IRBuilder() as builder, T.prim_func():
+        T.func_name("divide")
+        buffers = {}
+        for name, dtype in (("x", "uint16"), ("y", "float32")):
+            buffers[name] = T.match_buffer(T.arg(name, T.handle()), (32 * turns,), dtype)
+            IRBuilder.name(name, buffers[name])
+        T.device_entry()
+        T.cta_id([1])
+        lane = T.thread_id([32])
+        with e.loop(turns, "turn") as turn:
+            place = turn * 32 + lane
+            e.store(buffers["y"], place, over_top(widen(source, buffers["x"][place]), top))
+    y = np.zeros(len(x), np.float32)
+    run(listing(lower_to_cuda(builder.get(), "sm_90a").function), {"x": x, "y": y}, (1, 1, 1), 32)
+    values = bits.view(DTYPES[source]).astype(np.float32)
+    assert np.array_equal(y[: len(bits)], values / np.float32(top))
+    assert not np.array_equal(y[: len(bits)], values * np.float32(1 / top))
+
+
+@EVERY
+def test_every_element_has_the_code_that_the_operator_says(source: str, target: str) -> None:
+    """All 65536 bit patterns, those beyond the largest of the row held at it, under scales that make ties and none."""
+    plan = ladder.schedule(ladder.quantize_activations(5, 65536, source=source, target=target))
+    every = np.arange(65536, dtype=np.uint16).view(DTYPES[source]).astype(np.float32)
+    largest = np.float32([[127.0], [1.125], [448.0], [2.0**-7], [3.14]])
+    check(plan, x=np.clip(np.nan_to_num(every), -largest, largest).astype(DTYPES[source]))
 
 
 @given(
@@ -151,7 +192,7 @@ def test_a_row_stays_in_registers(source: str, target: str) -> None:
     op = ladder.quantize_activations(None, 28672, source=source, target=target)
     cubin = compile_kernel(lower_quantize(ladder.schedule(op)).source, "sm_90a")
     assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
-    assert cubin.registers <= 64  # 1024 threads: as many as an SM has
+    assert cubin.registers <= 64  # two CTAs of 512 threads: as many as an SM has
 
 
 def test_the_conversions_are_those_of_ml_dtypes_and_exact_integers() -> None:

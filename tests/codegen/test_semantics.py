@@ -237,6 +237,23 @@ def test_single_fma_rounds_once(a, b, c):
         assert int(got.view(np.uint32)[0]) == nearest(value, 8, 23)
 
 
+@pytest.mark.parametrize(
+    "pair, codes, infinity", [("f16x2", SPECIAL16, 0x7C00), ("bf16x2", SPECIAL_BF, 0x7F80)]
+)
+def test_greatest_magnitudes_are_in_the_order_of_their_bits(pair, codes, infinity):
+    """A NaN counts as the greatest, and is the canonical one."""
+    greatest, magnitude = s.MEANINGS[f"max_nan_{pair}"], s.MEANINGS[f"abs_{pair}"]
+
+    def ordered(code):
+        return 0x7FFF if code & 0x7FFF > infinity else code & 0x7FFF
+
+    for a in codes:
+        for b in codes:
+            one, other = magnitude(words(a << 16 | b)), magnitude(words(b << 16 | a))
+            assert greatest(one, words(0))[0] == ordered(a) << 16 | ordered(b)
+            assert greatest(one, other)[0] == max(ordered(a), ordered(b)) * 0x10001
+
+
 def test_arguments_are_left_alone():
     a, b, c = words(1, 2), words(3, 4), words(5, 6)
     for name in ("prmt", "fma_f16x2", "add_f16x2", "shl"):

@@ -60,7 +60,7 @@ def probes() -> Iterator[tuple[str, Any, dict[str, Any], tuple[int, ...], int, i
     yield (
         "exchanges",
         p.exchanges(),
-        {"I": i, "O": np.zeros((24, 32), np.uint32)},
+        {"I": i, "O": np.zeros((27, 32), np.uint32)},
         (1, 1, 1),
         32,
         1,

@@ -54,6 +54,8 @@ REGISTER_OPS: tuple[tuple[str, str], ...] = (
     ("max.f16x2", "ab"),
     ("min.bf16x2", "ab"),
     ("max.bf16x2", "ab"),
+    ("max.NaN.f16x2", "ab"),
+    ("max.NaN.bf16x2", "ab"),
     ("and.b32", "ab"),
     ("or.b32", "ab"),
     ("xor.b32", "ab"),
@@ -128,7 +130,7 @@ def conversions() -> Any:
 
 
 def exchanges() -> Any:
-    """Shuffles, votes, ldmatrix plain and transposed, stmatrix, movmatrix."""
+    """Shuffles, votes, reductions, ldmatrix plain and transposed, stmatrix, movmatrix."""
     from tvm.script import tirx as T
 
     load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
@@ -138,13 +140,13 @@ def exchanges() -> Any:
     @T.prim_func
     def kernel(Ip: T.handle, Op: T.handle):
         I = T.match_buffer(Ip, (8, 32), "uint32")
-        O = T.match_buffer(Op, (24, 32), "uint32")
+        O = T.match_buffer(Op, (27, 32), "uint32")
         T.device_entry()
         T.cta_id([1])
         t = T.thread_id([32])
         s = T.alloc_buffer((256,), "uint32", scope="shared", align=128)
         u = T.alloc_buffer((128,), "uint32", scope="shared", align=128)
-        r = T.alloc_local((24,), "uint32")
+        r = T.alloc_local((27,), "uint32")
         everyone = T.meta_var(T.uint32(0xFFFFFFFF))
         for i in T.unroll(8):
             s[i * 32 + t] = I[i, t]
@@ -166,8 +168,11 @@ def exchanges() -> Any:
             r[19 + i] = T.uint32(0)
         T.ptx["vote_sync.any.pred"](r[19], T.ptx.pred(r[0] & T.uint32(64)), everyone)
         T.ptx["vote_sync.all.pred"](r[20], T.ptx.pred(r[0] & T.uint32(128)), everyone)
+        T.ptx["redux_sync.max.u32"](r[24], r[0], everyone)
+        T.ptx["redux_sync.min.u32"](r[25], r[0], everyone)
+        T.ptx["redux_sync.add.u32"](r[26], r[0], everyone)
         T.ptx["elect_sync"](r[21], r[22], everyone)
-        for i in T.unroll(24):
+        for i in T.unroll(27):
             O[i, t] = r[i]
 
     return kernel

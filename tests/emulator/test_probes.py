@@ -89,7 +89,7 @@ def lane_words(i):
 def test_exchanges_between_lanes(lower):
     rng = np.random.default_rng(2)
     i = rng.integers(0, 1 << 32, (8, 32), dtype=np.uint64).astype(np.uint32)
-    o = np.zeros((24, 32), np.uint32)
+    o = np.zeros((27, 32), np.uint32)
     launch(lower, probes.exchanges, {"I": i, "O": o}, 32)
     plain, turned = i[:4].reshape(4, 8, 4), i[4:].reshape(4, 8, 4)
     lanes = np.arange(32)
@@ -116,6 +116,9 @@ def test_exchanges_between_lanes(lower):
     assert (o[18] == ballot).all()
     assert (o[19] == int((r & 64).any())).all()
     assert (o[20] == int((r & 128 != 0).all())).all()
+    assert (o[24] == r.max()).all()
+    assert (o[25] == r.min()).all()
+    assert (o[26] == r.sum(dtype=np.uint32)).all()
     assert o[22].sum() == 1
     assert o[22][o[21][0]] == 1
 

@@ -20,13 +20,17 @@ def plan_of(k: int, m: int | None = None, device: str = "h200", **fixed) -> Quan
     "k, warps, rows, access, pieces",
     [
         (8, 1, 4, "vector", 1),
-        (1024, 1, 4, "vector", 4),
-        (1032, 2, 2, "vector", 3),
-        (8192, 8, 1, "vector", 4),
-        (28672, 32, 1, "vector", 4),
+        (1024, 2, 2, "vector", 2),
+        (1032, 3, 1, "vector", 2),
+        (4096, 8, 1, "vector", 2),
+        (8192, 16, 1, "vector", 2),
+        # 16 warps would leave the last of four pieces half empty
+        (14336, 14, 1, "vector", 4),
+        (28672, 16, 1, "vector", 7),
+        (65544, 17, 1, "vector", 16),
         (131072, 32, 1, "vector", 16),
         (131080, 32, 1, "scalar", 17),
-        (4097, 8, 1, "scalar", 3),
+        (4097, 9, 1, "scalar", 2),
         (1, 1, 4, "scalar", 1),
     ],
 )
@@ -94,7 +98,7 @@ def test_its_meaning_is_the_operators() -> None:
 
 
 def test_it_prints() -> None:
-    assert "1 x 8 warps, vector access of 4 pieces a thread" in str(plan_of(8192))
+    assert "1 x 16 warps, vector access of 2 pieces a thread" in str(plan_of(8192))
     assert "read twice" in str(plan_of(77))
     with pytest.raises(PlanError, match="has format"):
         QuantizePlan.from_json(

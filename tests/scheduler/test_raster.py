@@ -37,9 +37,18 @@ def test_neighbours_share_channels_and_few_token_tiles():
     assert len(set(column.ravel()[together])) == -(-plan.device.sms // GROUP)
 
 
-def test_narrow_weights_go_channel_by_channel():
-    op = matmul(4096, 8192, 8192, activation="float16", weight=types["int4"].grouped(128))
-    assert group_of(schedule(op, family="specialised", persistent=True)) == 1
+@pytest.mark.parametrize(
+    "name, activation, group",
+    [
+        ("int4", "float16", 1),
+        ("int8", "float16", GROUP),
+        ("int4", "int8", GROUP),
+        ("int3", "int8", 1),
+    ],
+)
+def test_weights_of_less_than_half_the_bits_go_channel_by_channel(name, activation, group):
+    op = matmul(4096, 8192, 8192, activation=activation, weight=types[name].grouped("channel"))
+    assert group_of(schedule(op, family="specialised", persistent=True)) == group
 
 
 def test_ctas_that_load_for_each_other_have_one_token_tile():
@@ -47,3 +56,8 @@ def test_ctas_that_load_for_each_other_have_one_token_tile():
     assert group_of(plan) == 1
     places = index_of(plan, 8, np.array([0, 0, 1]), np.array([0, 1, 0]))
     assert list(places) == [0, 1, plan.channel_tiles]
+
+
+def test_too_few_token_tiles_for_a_group_go_channel_by_channel():
+    assert group_of(a_plan(m_range=(256, 768))) == 1
+    assert group_of(a_plan(m_range=(256, 769))) == group_of(a_plan(m_range=(1, None))) == GROUP
