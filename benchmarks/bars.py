@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from benchmarks.grid import MIDDLE, SQUARE, TALL, WIDE, Shape
+from benchmarks.grid import (
+    DOWN,
+    EPILOGUE_TOKENS,
+    GATE_AND_UP,
+    MIDDLE,
+    SQUARE,
+    TALL,
+    WIDE,
+    Shape,
+)
 from benchmarks.verdicts import (
     Bar,
     Pick,
@@ -273,6 +282,25 @@ def _sweep() -> Iterator[Bar]:
     )
 
 
+# -- epilogue ---------------------------------------------------------------------------------------------------
+
+#: an epilogue takes no longer than this part of the product alone
+EPILOGUE_PART = 1.05
+
+
+def _epilogue() -> Iterator[Bar]:
+    for shape, steps in ((GATE_AND_UP, "silu_gate"), (DOWN, "residual")):
+        for m in EPILOGUE_TOKENS:
+            yield Bar(
+                "epilogue",
+                f"int4 {'x'.join(map(str, shape))} {steps} M={m}: time, x without it",
+                Pick(("int4",), (shape,), (m,), epilogue=steps),
+                time_of(epilogue=""),
+                EPILOGUE_PART,
+                at_most=True,
+            )
+
+
 # -- dense ------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +325,7 @@ BARS: Mapping[str, tuple[Bar, ...]] = MappingProxyType(
         "prefill": tuple(_prefill()),
         "dense": tuple(_dense()),
         "prefill8": tuple(_prefill8()),
+        "epilogue": tuple(_epilogue()),
         "ampere": (),  # nothing is asked of kernels of an older device on a newer one
         "sweep": tuple(_sweep()),
     }

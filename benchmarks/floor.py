@@ -53,10 +53,17 @@ class Floor:
         """
         words = -(-nbytes // WORD_BYTES)
         if words not in self._found:
-            self._found[words] = self._measure(words)
+            times = clock.interleaved(self.graphs(nbytes), tokens=1)
+            self._found[words] = min(times.values())
         return self._found[words]
 
-    def _measure(self, words: int) -> float:
+    def graphs(self, nbytes: int) -> dict[str, clock.Graph]:
+        """Launches of each reader over rotated copies of so many bytes, to be timed beside something else.
+
+        Raises:
+            WrongNumbersError: a reader did not read every word.
+        """
+        words = -(-nbytes // WORD_BYTES)
         pitch = -(-words * WORD_BYTES // ALIGN) * ALIGN
         count = max(2, math.ceil(ROTATED_BYTES / pitch))
         limits = torch.iinfo(torch.int32)
@@ -69,7 +76,7 @@ class Floor:
             self._check(reader, memory[0], words, out)
             calls = [self._call(reader, row, words, out, write=False) for row in memory]
             graphs[str(reader)] = clock.capture(calls)
-        return min(clock.interleaved(graphs, tokens=1).values())
+        return graphs
 
     def _check(self, reader: Reader, row: Tensor, words: int, out: Tensor) -> None:
         out.zero_()
@@ -83,10 +90,10 @@ class Floor:
     ) -> Callable[[], Any]:
         geometry = ((self._sms * reader.blocks, 1, 1), (reader.threads, 1, 1), 0, None)
         launch = self._driver.prepare(self._ordinal, self._functions[reader.name], geometry)
-        values = {"x": row.data_ptr(), "m": words, "y": out.data_ptr(), "y_pieces": int(write)}
-        arguments = LAYOUT.fill(values)
 
         def call() -> None:
-            launch(torch.cuda.current_stream().cuda_stream, arguments, pdl=False)
+            # made of the tensors here, so that whoever keeps the call keeps them
+            values = {"x": row.data_ptr(), "m": words, "y": out.data_ptr(), "y_pieces": int(write)}
+            launch(torch.cuda.current_stream().cuda_stream, LAYOUT.fill(values), pdl=False)
 
         return call

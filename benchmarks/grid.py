@@ -50,6 +50,7 @@ class Block:
         activations: types of x, and of y but for those of :data:`EIGHT_BITS`.
         pdl_tokens: most tokens with which programmatic launch is timed beside the plain one.
         any_m: kernels of one operator for any M, chosen by the M of the call, instead of one planned for this M alone.
+        epilogues: what kernels do to their sums, each steps of :data:`~ladder.graph.epilogue.KERNEL_STEPS` joined by "+".
         like: device whose features alone are planned with, on the device that measures; "" for its own.
     """
 
@@ -60,13 +61,14 @@ class Block:
     pdl_tokens: int = 0
     any_m: bool = False
     like: str = ""
+    epilogues: tuple[str, ...] = ("",)
 
     def cases(self, suite: str) -> Iterator[Case]:
         """Every point of the block."""
-        axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES)
-        for (n, k), weight, activation, m, launch in itertools.product(*axes):
+        axes = (self.shapes, self.weights, self.activations, self.tokens, LAUNCHES, self.epilogues)
+        for (n, k), weight, activation, m, launch, steps in itertools.product(*axes):
             if launch == "plain" or m <= self.pdl_tokens:
-                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, self.like)
+                yield Case(weight, n, k, m, activation, launch, self.any_m, suite, self.like, steps)
 
 
 SQUARE, TALL, WIDE = (8192, 8192), (28672, 8192), (8192, 28672)
@@ -89,6 +91,10 @@ EIGHT_BIT_WEIGHTS = {
     "int8": ("int4_channel", "int8_channel"),
     "fp8_e4m3fn": ("fp4_e2m1_channel", "fp8_e4m3fn_channel"),
 }
+
+#: gate and up projection of a model of 70 billion parameters as one layer, and its down projection
+GATE_AND_UP, DOWN = (57344, 8192), WIDE
+EPILOGUE_TOKENS = (1, 32, 4096)
 
 #: name -> what is timed under it
 SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
@@ -126,6 +132,10 @@ SUITES: Mapping[str, tuple[Block, ...]] = MappingProxyType(
             )
             for activation, weights in EIGHT_BIT_WEIGHTS.items()
         ),
+        "epilogue": tuple(
+            Block(("int4",), (shape,), EPILOGUE_TOKENS, pdl_tokens=32, epilogues=("", steps))
+            for shape, steps in ((GATE_AND_UP, "silu_gate"), (DOWN, "residual"))
+        ),
         "ampere": (
             Block(("int4",), (SQUARE, *MIDDLE), (1, 16, 64, 256, 1024, 4096), like="a100"),
             Block(("int4_channel",), (SQUARE,), (16, 256, 1024), ("int8",), like="a100"),
@@ -152,6 +162,7 @@ QUICK: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "dense": {"n": ("8192",), "k": ("8192",), "m": ("1", "256", "4096")},
         "prefill8": {"n": ("8192",), "m": ("16", "4096")},
+        "epilogue": {"m": ("4096",)},
         "ampere": {"n": ("8192",), "m": ("16", "1024")},
         "sweep": {"m": ("1", "8", "9", "64", "512")},
     }
@@ -171,7 +182,7 @@ class Case:
     """One row's problem: y[m, n] = x[m, k] @ w[n, k].T; the output has the activation's type, or is float16.
 
     With ``any_m`` the kernel is that which an operator for any M has for this one; with ``like`` that of a device with no more
-    features than the one named has.
+    features than the one named has. ``epilogue`` holds steps, joined by "+".
     """
 
     weight: str
@@ -183,6 +194,7 @@ class Case:
     any_m: bool = False
     suite: str = "base"
     like: str = ""
+    epilogue: str = ""
 
     @property
     def type(self) -> GroupedType:
@@ -204,12 +216,13 @@ class Case:
     @property
     def _how(self) -> str:
         like = f"-like-{self.like}" if self.like else ""
-        return f"{self.activation}-{self.launch}{like}"
+        steps = f"-{self.epilogue}" if self.epilogue else ""
+        return f"{self.activation}-{self.launch}{like}{steps}"
 
     @property
-    def packed(self) -> tuple[int, int, str, str, str]:
+    def packed(self) -> tuple[int, int, str, str, str, bool]:
         """What cases that share a packed weight agree in."""
-        return self.n, self.k, self.weight, self.activation, self.like
+        return self.n, self.k, self.weight, self.activation, self.like, self.operator.gated
 
     @property
     def operator(self) -> MatMul:
@@ -222,6 +235,7 @@ class Case:
             weight=self.type,
             out="float16" if self.activation in EIGHT_BITS else self.activation,
             activation_scale=self.activation in EIGHT_BITS,
+            epilogue=self.epilogue.split("+") if self.epilogue else (),
         )
         return op
 

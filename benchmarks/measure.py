@@ -24,6 +24,7 @@ from benchmarks.operands import (
     rotated,
     row_scales,
     torch_type,
+    with_epilogue,
 )
 from benchmarks.peers import (
     HUMMING,
@@ -224,8 +225,11 @@ class Bench:
         """The graph of a case, and the larger error of a lone launch and of the last one of the graph."""
         kernel, (x, x_scale) = self.kernel(case), rows
         out = torch_type(case.operator.out.name)
-        y = torch.full((case.m, case.n), math.nan, dtype=out, device=DEVICE)
-        calls: list[Bound] = [kernel.bind(x, packed, x_scale, out=y) for packed in weights.copies]
+        y = torch.full((case.m, case.operator.out_n), math.nan, dtype=out, device=DEVICE)
+        residual, exact = with_epilogue(case.operator, exact)
+        calls: list[Bound] = [
+            kernel.bind(x, packed, x_scale, out=y, residual=residual) for packed in weights.copies
+        ]
         calls[0]()
         errors = [_checked_error(y, exact)]
         graph = clock.capture(calls, clock.launches_for(case.m, case.n, case.k))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 
 from benchmarks.grid import EIGHT_BITS
 from ladder.graph.draw import INT8_DEVIATION
+from ladder.graph.epilogue import Activated, Gated
 from ladder.runtime.packed import Packed
 from ladder.ttype import Dense
 
 if TYPE_CHECKING:
+    from ladder.graph import MatMul
     from ladder.runtime.kernel import Kernel
     from ladder.ttype import GroupedType
 
@@ -196,6 +199,32 @@ def row_scales(m: int, dtype: str, device: str) -> Tensor | None:
         return None
     size = INT8_DEVIATION if dtype == "int8" else 1.0
     return (torch.rand(m, device=device) + 0.5) / size
+
+
+#: what an activation function means, in torch
+FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "silu": torch.nn.functional.silu,
+    "tanh": torch.tanh,
+}
+
+
+def with_epilogue(op: MatMul, exact: Tensor) -> tuple[Tensor | None, Tensor]:
+    """A normal residual ``[m, out_n]`` where the operator has one, and what its steps make of exact sums ``[m, n]``."""
+    residual = None
+    for step in op.epilogue:
+        if isinstance(step, Activated):
+            exact = FUNCTIONS[step.function](exact)
+        elif isinstance(step, Gated):
+            gate, up = exact.chunk(2, dim=1)
+            exact = FUNCTIONS[step.function](gate) * up
+        else:
+            residual = torch.randn_like(exact).to(torch_type(op.out.name))
+            exact = exact + residual
+    return residual, exact
 
 
 def relative_error(y: Tensor, exact: Tensor) -> float:

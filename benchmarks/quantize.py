@@ -4,7 +4,7 @@
     python -m benchmarks.quantize build/quantize                # writes benchmarks/results/h200-quantize_activations-DATE-COMMIT.json
 
 A row moves ``m * k`` activations of two bytes and as many codes of one; ``part`` is the time of the pure-read floor of that many
-bytes over the row's (docs/measuring.md). The copies of x that launches take in turn hold more than the GPU's cache.
+bytes over the row's (docs/measuring.md), by the reader that is the fastest, in turn with the kernel. The copies of x that launches take in turn hold more than the GPU's cache.
 """
 
 from __future__ import annotations
@@ -89,8 +89,12 @@ def measure(folder: Path, case: Case, floor: Any) -> dict[str, Any]:
     ]
     wrong = sum(_wrong(kernel, step) for step in steps[:2])
     graph = clock.capture(steps)
-    us = clock.interleaved({"kernel": graph}, case.m)["kernel"]
-    read_us = floor.us(case.nbytes)
+    readers = floor.graphs(case.nbytes)
+    alone = clock.interleaved(readers, tokens=1)
+    fastest = readers[min(readers, key=alone.__getitem__)]
+    # in turn, each after the same pause: after one, both are slower
+    times = clock.interleaved({"kernel": graph, "read": fastest}, case.m)
+    us, read_us = times["kernel"], times["read"]
     return {
         **asdict(case),
         "us": round(us, 3),

@@ -24,8 +24,10 @@ KEYS = (
     *("device", "driver", "toolkit", "date", "commit", "command", "n", "k", "m", "weight"),
     *("activation", "group_size", "launch", "us", "error", "peers"),
     *("suite", "any_m", "type", "bar", "bound_us", "read_us", "share", "predicted_us", "ceilings"),
-    *("plan", "registers"),
+    *("plan", "registers", "epilogue"),
 )
+#: keys that rows of before them lack, and what they stand for there
+ADDED = {"epilogue": ""}
 PEERS = ("cublas_fp16", "humming")
 #: keys that a row which failed has no number for
 NUMBERS = ("us", "error", "read_us", "share", "predicted_us", "plan", "registers")
@@ -139,6 +141,7 @@ def read(path: Path) -> list[Row]:
         ValueError: the file holds something else, or rows of an older version.
     """
     found = json.loads(path.read_text(encoding="utf-8"))
+    found = [{**ADDED, **each} for each in found]
     for number, each in enumerate(found):
         missing = [key for key in KEYS if key not in each]
         if missing:
@@ -146,7 +149,7 @@ def read(path: Path) -> list[Row]:
                 f"{path}: row {number} has no {', '.join(missing)}: measure again, or read it with the version of"
                 f" commit {each.get('commit', 'unknown')}"
             )
-    return list(found)
+    return found
 
 
 def _ordered(machine: Machine, case: Case, numbers: Row) -> Row:
@@ -160,6 +163,7 @@ def _ordered(machine: Machine, case: Case, numbers: Row) -> Row:
         "launch": case.launch,
         "suite": case.suite,
         "any_m": case.any_m,
+        "epilogue": case.epilogue,
         "type": str(wt),
         "bar": float(f"{error_bar(op):.4g}"),
         "bound_us": round(bound_us(case), 3),

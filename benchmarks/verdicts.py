@@ -14,8 +14,8 @@ from typing import Literal
 from benchmarks.grid import Shape
 from benchmarks.rows import Row
 
-#: what tells a row from all others: weight, n, k, m, activation, launch, any_m
-Key = tuple[str, int, int, int, str, str, bool]
+#: what tells a row from all others: weight, n, k, m, activation, launch, any_m, epilogue
+Key = tuple[str, int, int, int, str, str, bool, str]
 
 #: of the bound: the measured read rate of the device whose bars these are
 BYTES_PER_US = 4.65e6
@@ -46,13 +46,14 @@ def key_of(row: Row) -> Key:
     """The key of a row."""
     return (
         *(row["weight"], row["n"], row["k"], row["m"]),
-        *(row["activation"], row["launch"], row["any_m"]),
+        *(row["activation"], row["launch"], row["any_m"], row["epilogue"]),
     )
 
 
 def name_of(row: Row) -> str:
     """A row in a few words."""
     kind = " any M" if row["any_m"] else ""
+    kind += f" {row['epilogue']}" if row["epilogue"] else ""
     return f"{row['weight']} {row['n']}x{row['k']} M={row['m']} {row['activation']} {row['launch']}{kind}"
 
 
@@ -144,6 +145,7 @@ class Pick:
         activation: of all.
         launch: ``plain``, ``pdl``, or ``best``: the faster of both.
         any_m: kernels of an operator for any M.
+        epilogue: of all.
     """
 
     weights: tuple[str, ...]
@@ -152,6 +154,7 @@ class Pick:
     activation: str = "float16"
     launch: Literal["plain", "pdl", "best"] = "plain"
     any_m: bool = False
+    epilogue: str = ""
 
     def rows(self, table: Table) -> list[Row | None]:
         """A row for every point, None where it was not measured."""
@@ -163,7 +166,7 @@ class Pick:
     def _row(self, table: Table, weight: str, n: int, k: int, m: int) -> Row | None:
         launches = ("plain", "pdl") if self.launch == "best" else (self.launch,)
         found = [
-            table.rows.get((weight, n, k, m, self.activation, launch, self.any_m))
+            table.rows.get((weight, n, k, m, self.activation, launch, self.any_m, self.epilogue))
             for launch in launches
         ]
         return min((row for row in found if row is not None), key=_us, default=None)

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ladder.graph.importers.torch_export import from_torch
     from ladder.graph.rules import Rule
     from ladder.graph.verify import verify
+    from ladder.model.model import Model, compile_graph
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
     from ladder.runtime.dequantize_kernel import DequantizeKernel
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
-    from ladder.runtime.model import Model, compile_graph
     from ladder.runtime.packed import Packed
     from ladder.runtime.quantize_kernel import QuantizeKernel
     from ladder.runtime.tuning.database import tuned
@@ -101,7 +101,7 @@ _HOMES = {
     "Kernel": ("ladder.runtime.kernel", "Kernel"),
     "LadderError": ("ladder.errors", "LadderError"),
     "MatMul": ("ladder.graph", "MatMul"),
-    "Model": ("ladder.runtime.model", "Model"),
+    "Model": ("ladder.model.model", "Model"),
     "Packed": ("ladder.runtime.packed", "Packed"),
     "Packing": ("ladder.scheduler.packing", "Packing"),
     "Plan": ("ladder.scheduler.plan", "Plan"),
@@ -113,7 +113,7 @@ _HOMES = {
     "Rule": ("ladder.graph.rules", "Rule"),
     "TType": ("ladder.ttype", "TType"),
     "compile": ("ladder.runtime.build", "compile_plan"),
-    "compile_graph": ("ladder.runtime.model", "compile_graph"),
+    "compile_graph": ("ladder.model.model", "compile_graph"),
     "dequantize": ("ladder.graph", "dequantize"),
     "devices": ("ladder.registry", "devices"),
     "from_onnx": ("ladder.graph.importers.onnx", "from_onnx"),

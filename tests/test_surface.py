@@ -37,8 +37,8 @@ H200 = ladder.devices["h200"]
 
 
 @cache
-def plan_of(m: int | None, *, bias: bool = False) -> Any:
-    return ladder.schedule(ladder.matmul(m, 32, 64, activation="float16", weight=W4, bias=bias))
+def plan_of(m: int | None, **more: Any) -> Any:
+    return ladder.schedule(ladder.matmul(m, 32, 64, activation="float16", weight=W4, **more))
 
 
 @cache
@@ -86,6 +86,7 @@ def schedule_calls() -> dict[str, Call]:
 
 def plan_calls() -> dict[str, Call]:
     one, several, biased = plan_of(4), plan_of(None), plan_of(4, bias=True)
+    added = plan_of(4, epilogue=("silu_gate", "residual"))
     q = weights()
     calls: dict[str, Call] = {
         "PlanSet": ladder.PlanSet,
@@ -93,6 +94,8 @@ def plan_calls() -> dict[str, Call]:
         "plan_for": several.plan_for,
         "cost": one.cost,
         "run(bias)": lambda v: biased.run(X, q, v),
+        "run(residual)": lambda v: added.run(X, q, residual=v),
+        "reference(residual)": lambda v: added.op.reference(X, q, residual=v),
         "reference(x)": lambda v: one.op.reference(v, q),
         "reference(weight)": lambda v: one.op.reference(X, v),
         "reference(bias)": lambda v: one.op.reference(X, q, v),
@@ -121,7 +124,8 @@ def plan_calls() -> dict[str, Call]:
     for name in ("cache", "settings", "driver"):
         calls[f"compile({name})"] = lambda v, n=name: v is None or ladder.compile(one, **{n: v})
     right = {"m": 4, "n": 32, "k": 64, "activation": "float16", "weight": W4}
-    calls |= keywords(ladder.matmul, **right, out="float16", bias=False)
+    calls |= keywords(ladder.matmul, **right, out="float16", bias=False, epilogue=())
+    calls["matmul(epilogue item)"] = lambda v: ladder.matmul(**right, epilogue=(v,))
     return calls | quantize_calls() | dequantize_calls() | experiment_calls()
 
 
@@ -268,7 +272,10 @@ def device_calls() -> dict[str, Call]:
 def kernel_calls() -> dict[str, Call]:
     kernel = ladder.compile(plan_of(4))
     packed = kernel.pack(weights())
+    added = ladder.compile(plan_of(4, epilogue=("residual",)))
+    there = added.pack(weights())
     return {
+        "call(residual)": lambda v: added(X, there, residual=v, device="emulator"),
         "call(x)": lambda v: kernel(v, packed, device="emulator"),
         "call(packed)": lambda v: kernel(X, v, device="emulator"),
         "call(bias)": lambda v: kernel(X, packed, bias=v, device="emulator"),

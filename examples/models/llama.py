@@ -139,10 +139,13 @@ class DecoderLayer(nn.Module):
         return x if cache is None else (x, keys, values)
 
 
-def layer(c: Config, dtype: torch.dtype = torch.float32, seed: int = 0) -> DecoderLayer:
+def layer(
+    c: Config, dtype: torch.dtype = torch.float32, seed: int = 0, device: str = "cpu"
+) -> DecoderLayer:
     """A layer with seeded weights: normal, of the size that keeps activations near 1."""
-    generator = torch.Generator().manual_seed(seed)
-    found = DecoderLayer(c).to(dtype).eval()
+    generator = torch.Generator(device).manual_seed(seed)
+    with torch.device(device):
+        found = DecoderLayer(c).to(dtype).eval()
     with torch.no_grad():
         for weight in found.parameters():
             if weight.ndim == 2:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ladder.cli.kernels import Problem, Seed
+from ladder.cli.kernels import Problem, Seed, call
 from ladder.cli.options import Json
 from ladder.cli.show import Screen
 from ladder.errors import LaunchError
@@ -122,15 +122,16 @@ def _row(kernel: Any, m: int, repeats: int, seed: int) -> dict[str, Any]:
 
     problem = Problem.random(kernel, m, seed)
     packed = kernel.pack(problem.weights)
-    error = problem.error(kernel(problem.x, packed, problem.x_scale, problem.bias))
+    error = problem.error(call(kernel, problem, packed))
     timing = time_kernel(kernel, problem.x, packed, repeats=repeats)
     return row(kernel.plan, m, timing, packed.nbytes, error)
 
 
 def row(plan: Any, m: int, timing: Any, weight_bytes: int, error: float) -> dict[str, Any]:
-    """One line of the table; rates count weights, activations and outputs once, and 2*m*n*k operations."""
+    """One line of the table; rates count weights, activations, residual and outputs once, and 2*m*n*k operations."""
     op = plan.op
-    moved = weight_bytes + m * op.k * op.activation.bits // 8 + m * op.n * op.out.bits // 8
+    outputs = m * op.out_n * op.out.bits // 8
+    moved = weight_bytes + m * op.k * op.activation.bits // 8 + outputs * (1 + op.residual)
     return {
         "m": m,
         "us": timing.median_us,

@@ -17,6 +17,7 @@ from ladder.errors import LaunchError, ShapeError
 
 if TYPE_CHECKING:
     from ladder.runtime.kernel import Kernel
+    from ladder.runtime.packed import Packed
     from ladder.ttype import Quantized
 
 Folder = Annotated[Path, typer.Argument(help="an artifact that `ladder compile` wrote")]
@@ -97,13 +98,15 @@ class Problem:
         weights: quantised weights ``[n, k]``.
         bias: ``[n]`` or None.
         x_scale: float32 ``[m]`` or None.
-        exact: float64 ``[m, n]``.
+        residual: ``[m, out_n]`` or None.
+        exact: float64 ``[m, out_n]``.
     """
 
     x: Any
     weights: Quantized
     bias: Any
     x_scale: Any
+    residual: Any
     exact: Any
 
     @classmethod
@@ -111,7 +114,7 @@ class Problem:
         """Normal weights and activations; the weights are quantised, and that is what is exact."""
         import numpy as np
 
-        from ladder.graph.draw import activations, row_scales
+        from ladder.graph.draw import activations, residuals, row_scales
         from ladder.ttype import quantize
 
         op = kernel.plan.op
@@ -130,8 +133,8 @@ class Problem:
                 f"an x of {m} rows cannot be made: {error}", at="-m", hint="fewer tokens"
             ) from error
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
-        x_scale = row_scales(op, rng, m)
-        return cls(x, weights, bias, x_scale, op.reference(x, weights, bias, x_scale))
+        beside = (bias, row_scales(op, rng, m), residuals(op, rng, m))
+        return cls(x, weights, *beside, op.reference(x, weights, *beside))
 
     def error(self, y: Any) -> float:
         """Relative error: 2-norm of the difference over the 2-norm of the exact answer."""
@@ -188,7 +191,13 @@ def place_for(kernel: Kernel, on: Where) -> str:
 
 def _compute(kernel: Kernel, problem: Problem, place: str) -> Any:
     if place == Where.numpy.value:
-        return kernel.plan.run(problem.x, problem.weights, problem.bias, problem.x_scale)
-    packed = kernel.pack(problem.weights)
+        beside = (problem.bias, problem.x_scale, problem.residual)
+        return kernel.plan.run(problem.x, problem.weights, *beside)
     device = "emulator" if place == Where.emulator.value else "cuda"
-    return kernel(problem.x, packed, problem.x_scale, problem.bias, device=device)
+    return call(kernel, problem, kernel.pack(problem.weights), device)
+
+
+def call(kernel: Kernel, problem: Problem, packed: Packed, device: str | None = None) -> Any:
+    """What a kernel makes of a problem's operands."""
+    beside = (problem.x_scale, problem.bias)
+    return kernel(problem.x, packed, *beside, device=device, residual=problem.residual)

@@ -107,6 +107,9 @@ class Request:
     activation_scale: Annotated[
         bool, _option("--activation-scale", text="multiply y by a scale of each row of x")
     ] = False
+    epilogue: Annotated[
+        str, _option("--epilogue", text="steps on y, such as gelu or silu_gate,residual")
+    ] = ""
     device: Annotated[
         str, _option("--device", "-d", text="name, see `ladder devices`, or a device file")
     ] = "h200"
@@ -131,6 +134,7 @@ class Request:
             out=self.out.value,
             bias=self.bias,
             activation_scale=self.activation_scale,
+            epilogue=[step.strip() for step in self.epilogue.split(",") if step.strip()],
         )
 
     def plan(self) -> Plan | PlanSet:

@@ -94,7 +94,7 @@ class Tuning:
         kind = compute_type(self.activation.value)
         # Quantised activations have a scale a row, and outputs are not quantised.
         quantised = kind.bits < float16.bits
-        more = {"bias": self.bias, "activation_scale": quantised}
+        more: dict[str, Any] = {"bias": self.bias, "activation_scale": quantised}
         out = float16 if quantised else kind
         tokens = tokens_of(self.ms)
         return tuple(

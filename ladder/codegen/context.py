@@ -57,7 +57,8 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
     op = plan.op
     bias = (Argument("bias", "buffer", op.out.name),) if op.bias else ()
     x_scale = (Argument("x_scale", "buffer", "float32"),) if op.activation_scale else ()
-    strides = X_STRIDES[plan.access] + ("y_stride_m",)
+    residual = (Argument("residual", "buffer", op.out.name),) if op.residual else ()
+    strides = X_STRIDES[plan.access] + ("y_stride_m",) + ("residual_stride_m",) * op.residual
     x = Argument("x", "buffer", op.activation.dtype.name)
     if plan.access == "tensor":
         x = Argument("x_map", "tensor map", op.activation.dtype.name)
@@ -66,9 +67,15 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
         *packed,
         *x_scale,
         *bias,
+        *residual,
         Argument("y", "buffer", op.out.name),
         Argument("m", "scalar", "int32"),
         *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
+        *(
+            [Argument("residual_pieces", "scalar", "int32")]
+            if plan.stores_fragments and op.residual
+            else []
+        ),
         *(Argument(stride, "scalar", "int64") for stride in strides),
     )
 
@@ -157,7 +164,11 @@ class Kernel:
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        self.enter_tile(e.bind(self.cta + turn * self.plan.persistent_ctas, "tile"))
+        tile = self.cta + turn * self.plan.persistent_ctas
+        # Held, so that everything about a tile is made of its number: parts of the sum would wait in registers between tiles.
+        # Where a cluster shares tiles, too, the number itself is one register too many.
+        held = e.hold(tile, "tile", "int32") if self.plan.split == 1 else e.bind(tile, "tile")
+        self.enter_tile(held)
 
     @property
     def loads(self) -> Any:

@@ -25,7 +25,7 @@ class Intrinsic:
         operands: PTX constraint letter and C type of each operand.
         result: the same of the result.
         asm: PTX with ``%0`` as the result and ``%1 ..`` as operands.
-        pipe: issuing pipe: "alu", "fma" or "lsu".
+        pipe: issuing pipe: "alu", "fma", "lsu" or "xu".
         returns: dtype of the result in TensorIR.
     """
 
@@ -76,7 +76,7 @@ def _table(*entries: Intrinsic) -> dict[str, Intrinsic]:
     return table
 
 
-#: PTX ISA: lop3, shf, prmt, fma, abs and max (half), cvt
+#: PTX ISA: lop3, shf, prmt, fma, abs and max (half), cvt, ex2, rcp
 INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("shf_l", ("r", "r"), "r", "shf.l.wrap.b32 %0, %1, %1, %2;", "alu"),
     Intrinsic("prmt", ("r", "r", "r"), "r", "prmt.b32 %0, %1, %2, %3;", "alu"),
@@ -105,6 +105,8 @@ INTRINSICS: dict[str, Intrinsic] = _table(
         "uint16",
     ),
     Intrinsic("cvt_bf16_f32", ("f",), "h", "cvt.rn.bf16.f32 %0, %1;", "alu", "uint16"),
+    Intrinsic("ex2_f32", ("f",), "f", "ex2.approx.ftz.f32 %0, %1;", "xu", "float32"),
+    Intrinsic("rcp_f32", ("f",), "f", "rcp.approx.ftz.f32 %0, %1;", "xu", "float32"),
 )
 
 

@@ -18,12 +18,16 @@ from ladder.ttile.device import GRID_LIMITS
 #: what a buffer argument of a kernel stands for
 BUFFER_ROLES = (
     *("x", "weight", "scales", "zeros", "unit", "global_scale", "table", "bias", "y"),
-    "x_scale",
+    *("x_scale", "residual"),
 )
 #: what a tensor map describes
 MAP_ROLES = ("x_map",)
-#: what a scalar argument stands for: the rows of x, strides in elements, and whether rows of y start at multiples of 16 bytes
-SCALAR_ROLES = ("m", "y_pieces", "x_stride_m", "x_stride_k", "y_stride_m")
+#: what a scalar argument stands for: the rows of x, strides in elements, and whether rows of y or of the residual start at
+#: multiples of 16 bytes
+SCALAR_ROLES = (
+    *("m", "y_pieces", "x_stride_m", "x_stride_k", "y_stride_m"),
+    *("residual_pieces", "residual_stride_m"),
+)
 SCALAR_DTYPES = ("int32", "int64")
 #: launch attributes that a kernel may ask for; "pdl" is programmatic dependent launch
 ATTRIBUTES = ("pdl",)

@@ -15,6 +15,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ladder.scheduler import single
+
 Bits = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
@@ -111,21 +113,18 @@ def shf(low: Bits, high: Bits, count: Bits, *, left: bool, clamp: bool) -> Bits:
 
 def shl(a: Bits, count: Bits) -> Bits:
     """Shift left; counts over 31 give 0 (PTX ISA shl)."""
-    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31)))
-    return out
+    return np.asarray(np.where(np.asarray(count) > 31, _U32(0), a << (count & _U32(31))))
 
 
 def shr(a: Bits, count: Bits) -> Bits:
     """Logical shift right; counts over 31 give 0 (PTX ISA shr.u32)."""
-    out: Bits = np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31)))
-    return out
+    return np.asarray(np.where(np.asarray(count) > 31, _U32(0), a >> (count & _U32(31))))
 
 
 def rotate(a: Bits, count: int) -> Bits:
     """Rotate left by ``count``."""
     n = _U32(count & 31)
-    out: Bits = a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0)
-    return out
+    return np.asarray(a << n | a >> (_U32(32) - n & _U32(31)) if n else a | _U32(0), _U32)
 
 
 # ---- packed float16 and bfloat16 -----------------------------------------------------------------------------------
@@ -396,4 +395,6 @@ MEANINGS: dict[str, Meaning] = {
     "low_bf16": low_bf16,
     "high_bf16": high_bf16,
     "fma_f32": fma_f32,
+    "ex2_f32": lambda x: _canonical(single.exp2(x)),
+    "rcp_f32": lambda x: _canonical(single.reciprocal(x)),
 }

@@ -118,6 +118,11 @@ def _fma(words: list[str]) -> Function | None:
     return None
 
 
+def _approximate(function: Function) -> Builder:
+    """Fast functions of the device, by their exact results."""
+    return lambda words: function if words[1:] == ["approx", "ftz", "f32"] else None  # type: ignore[return-value]
+
+
 def _mad(words: list[str]) -> Function | None:
     if words[1:] in (["lo", "u32"], ["lo", "s32"], ["lo", "u64"], ["lo", "s64"]):
         return lambda a, b, c: a * b + c
@@ -283,6 +288,8 @@ _BUILDERS: dict[str, Any] = {
     "neg": _unary("neg", operator.neg),
     "abs": _unary("abs", np.abs),
     "fma": _fma,
+    "ex2": _approximate(s.MEANINGS["ex2_f32"]),
+    "rcp": _approximate(s.MEANINGS["rcp_f32"]),
     "cvt": _cvt,
     "setp": _setp,
     "selp": _selp,

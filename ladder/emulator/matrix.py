@@ -95,7 +95,7 @@ class Problem:
     def planned(cls, plan: Any, m: int) -> Problem:
         """Lower a plan, and draw operands of m tokens."""
         from ladder.codegen.lower import lower
-        from ladder.graph.draw import activations, row_scales
+        from ladder.graph.draw import activations, residuals, row_scales
         from ladder.ttype import quantize
 
         op = plan.op
@@ -103,20 +103,21 @@ class Problem:
         weights = quantize(rng.standard_normal((op.n, op.k)), op.weight)
         x = activations(op, rng, m)
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
-        x_scale = row_scales(op, rng, m)
+        x_scale, residual = row_scales(op, rng, m), residuals(op, rng, m)
         values = {
             "x": x,
-            "y": np.zeros((m, op.n), op.out.dtype),
+            "y": np.zeros((m, op.out_n), op.out.dtype),
             "m": m,
             "x_stride_m": op.k,
             "x_stride_k": 1,
-            "y_stride_m": op.n,
-            "y_pieces": int(op.n % STORED_PIECE == 0),
+            **dict.fromkeys(("y_stride_m", "residual_stride_m"), op.out_n),
+            **dict.fromkeys(("y_pieces", "residual_pieces"), int(op.out_n % STORED_PIECE == 0)),
             **({} if bias is None else {"bias": bias}),
             **({} if x_scale is None else {"x_scale": x_scale}),
+            **({} if residual is None else {"residual": residual}),
             **plan.packing.pack(weights),
         }
-        operands = (x, weights, bias, x_scale)
+        operands = (x, weights, bias, x_scale, residual)
         reference, exact = plan.run(*operands), op.reference(*operands)
         return cls(plan, lower(plan), values, reference, exact)
 

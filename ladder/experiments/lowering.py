@@ -27,7 +27,7 @@ from ladder.checks import one_of
 from ladder.errors import ExperimentError
 from ladder.experiments.sweep import Point, Sweep
 from ladder.graph import MatMul, dequantize, matmul, quantize_activations
-from ladder.graph.quantize_activations import TARGETS
+from ladder.graph.quantize_activations import TARGETS, QuantizeActivations
 from ladder.scheduler.cost import Cost
 from ladder.scheduler.search import schedule
 from ladder.ttype import GroupedType, Quantized, element_type, quantize
@@ -132,6 +132,7 @@ def operator(point: Point, sweep: Sweep) -> MatMul:
         activation=point.activation,
         weight=point.type_of(sweep.scale, sweep.zero),
         out=sweep.compute if is_quantised else point.activation,
+        activation_scale=is_quantised,
     )
 
 
@@ -166,8 +167,12 @@ def _inputs(point: Point, sweep: Sweep, asked: Scheduler) -> tuple[tuple[Kernel,
         return (), ""
     if point.source == "source":
         return (), "x quantised by its source operator"
-    op = quantize_activations(point.m, point.k, source=sweep.compute, target=point.activation)
+    op = _quantisation(point, sweep.compute)
     return (asked.kernel("quantize", op, point.device),), ""
+
+
+def _quantisation(point: Point, source: Any) -> QuantizeActivations:
+    return quantize_activations(point.m, point.k, source=source, target=point.activation)
 
 
 Lowered = tuple[tuple[Kernel, ...], int]
@@ -181,6 +186,12 @@ def _in_kernel(point: Point, op: MatMul, asked: Scheduler) -> Lowered:
 
 
 def _dense(point: Point, op: MatMul, asked: Scheduler) -> Kernel:
+    if op.activation_scale:
+        raise ExperimentError(
+            f"a weight of {op.activation} alone has no scales",
+            at=f"placement {point.placement!r} with activations of {op.activation}",
+            hint="convert such weights in shared memory or in registers, where scales stay apart",
+        )
     dense = matmul(op.m, op.n, op.k, activation=op.activation, weight=op.activation, out=op.out)
     return asked.kernel("matmul", dense, point.device, **dict(point.fixed))
 
@@ -212,30 +223,47 @@ def run(
     """The result of a point: x ``[m, k]``, weights ``[n, k]`` -> y ``[m, n]``, whatever the placement.
 
     Args:
-        lowering: of a point with float activations.
-        x: of the activation type.
+        lowering: of a point.
+        x: of the activation type; where the point quantises activations, of the operator's output type.
         weights: the codes; where they are converted offline, that is done here.
         device: "numpy" (the plans' meaning) or "emulator" (their kernels' instructions on the CPU).
 
     Raises:
-        ExperimentError: the activations are quantised, or the device is another one.
+        ExperimentError: the device is another one.
         LadderError: operands do not fit, or a kernel cannot be compiled.
     """
-    if not PLACES.fits(device) or lowering.kernels[0].name == "quantize":
+    if not PLACES.fits(device):
         raise ExperimentError(
-            f"{lowering.kernels[0].name} first, on {device!r}",
-            at="run",
-            hint="points with float activations run here, by 'numpy' or 'emulator'",
+            f"no place is called {device!r}", at="run", hint="points run by 'numpy' or 'emulator'"
         )
     placement = lowering.point.placement
     if placement == "offline":
         weights = offline(weights, lowering.op)
+    given, x_scale = _quantised(lowering, x, device)
     if device == "emulator":
-        return _emulated(lowering, x, weights)
+        return _emulated(lowering, given, weights, x_scale)
     if placement == "global":
         weights = lowering.kernels[0].plan.dense(weights)
-    y: NDArray[Any] = lowering.product.run(x, weights)
+    y: NDArray[Any] = lowering.product.run(given, weights, x_scale=x_scale)
     return y
+
+
+def _quantised(
+    lowering: Lowering, x: NDArray[Any], device: str
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """x as the product takes it: codes and scales of its rows, or x itself and None."""
+    if not lowering.op.activation_scale:
+        return x, None
+    first = lowering.kernels[0]
+    if first.name != "quantize":  # the operator that makes x does it, by the same meaning
+        codes, scales = _quantisation(lowering.point, lowering.op.out).reference(x)
+    elif device == "emulator":
+        from ladder.runtime.build import compile_plan
+
+        codes, scales = compile_plan(first.plan)(x, device="emulator")
+    else:
+        codes, scales = first.plan.run(x)
+    return codes, scales
 
 
 def offline(weights: Quantized, op: MatMul) -> Quantized:
@@ -244,7 +272,9 @@ def offline(weights: Quantized, op: MatMul) -> Quantized:
     return quantize(weights.dequantize(), dense)
 
 
-def _emulated(lowering: Lowering, x: NDArray[Any], weights: Quantized) -> NDArray[Any]:
+def _emulated(
+    lowering: Lowering, x: NDArray[Any], weights: Quantized, x_scale: NDArray[Any] | None
+) -> NDArray[Any]:
     from ladder.runtime.build import compile_plan
 
     product = compile_plan(lowering.product)
@@ -253,4 +283,4 @@ def _emulated(lowering: Lowering, x: NDArray[Any], weights: Quantized) -> NDArra
         packed = decode(decode.pack(weights), device="emulator")
     else:
         packed = product.pack(weights)
-    return np.asarray(product(x, packed, device="emulator"))
+    return np.asarray(product(x, packed, x_scale, device="emulator"))

@@ -30,3 +30,11 @@ def row_scales(op: MatMul, rng: np.random.Generator, m: int) -> NDArray[np.float
     if not op.activation_scale:
         return None
     return rng.uniform(*ROW_SCALES, m).astype(np.float32)
+
+
+def residuals(op: MatMul, rng: np.random.Generator, m: int) -> NDArray[Any] | None:
+    """A normal residual ``[m, out_n]`` of the output's type, or None for an operator without."""
+    if not op.residual:
+        return None
+    drawn: NDArray[Any] = rng.standard_normal((m, op.out_n), np.float32).astype(op.out.dtype)
+    return drawn

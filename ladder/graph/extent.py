@@ -203,3 +203,14 @@ def _normal(terms: Iterable[tuple[Monomial, int]]) -> Extent:
     if all(not monomial for monomial, _ in kept):
         return sum(factor for _, factor in kept)
     return Symbolic(kept)
+
+
+def same(one: Extent, other: Extent, what: str, at: object) -> Extent:
+    """The extent that two tensors share.
+
+    Raises:
+        ShapeError: they differ.
+    """
+    if one != other:
+        raise ShapeError(f"{what}: {one} and {other}", at=at, hint="both have to be the same")
+    return one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -19,9 +19,11 @@ from ladder.checks import (
     integer,
     one_of,
     optional,
+    several,
     shown,
 )
 from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.graph.epilogue import KERNEL_STEPS, AddResidual, EpilogueStep, Gated, refusal
 from ladder.ttype import (
     ComputeType,
     Dense,
@@ -46,7 +48,25 @@ MAX_EXTENT = 2**31 - 2**16
 
 MAKE = "ladder.matmul(m, n, k, activation=..., weight=...) takes types by name"
 
+STEPS = several(
+    instance(EpilogueStep, 'ladder.matmul(..., epilogue=("silu", "residual")) takes them by name'),
+    "a tuple of steps",
+)
+
 QUANTIZED = instance(Quantized, "ladder.quantize(weights, type) makes one")
+
+#: the same by name
+NAMED_STEPS: Expected[tuple[EpilogueStep, ...]] = several(
+    Expected(
+        "a step",
+        lambda value: (
+            isinstance(value, EpilogueStep) or (isinstance(value, str) and value in KERNEL_STEPS)
+        ),
+        lambda value: KERNEL_STEPS[value] if isinstance(value, str) else value,
+        f'steps are {", ".join(KERNEL_STEPS)}: epilogue=("silu", "residual")',
+    ),
+    "a tuple of names of steps",
+)
 
 #: field -> what it has to be
 _MATMUL: Mapping[str, Expected[Any]] = MappingProxyType(
@@ -56,13 +76,14 @@ _MATMUL: Mapping[str, Expected[Any]] = MappingProxyType(
         **dict.fromkeys(("activation", "out"), instance(ComputeType, MAKE)),
         "weight": instance(GroupedType, MAKE),
         **dict.fromkeys(("bias", "activation_scale"), TRUTH),
+        "epilogue": STEPS,
     }
 )
 
 
 @dataclass(frozen=True)
 class MatMul:
-    """``y[m, n] = x_scale[m] * sum_k x[m, k] * w[n, k] (+ bias[n])``.
+    """``y[m, n] = x_scale[m] * sum_k x[m, k] * w[n, k] (+ bias[n])``, then the steps of an epilogue.
 
     Products of int8 activations are added exactly, in int32, as far as one scale of the weight reaches; all others in float32.
 
@@ -75,9 +96,13 @@ class MatMul:
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
         activation_scale: whether each row of x has a scale ``x_scale[m]``, float32 (1 where it is not declared).
+        epilogue: what happens to the sums, bias included, before they are rounded to the out type: activation functions, a
+            residual ``r[m, out_n]`` that is added, a gate, after which y has n / 2 columns (the first half of the weight's
+            rows is the gate, the second what it gates).
 
     Raises:
-        TypeDeclarationError: a field is of another kind; :func:`matmul` takes names too and says more.
+        TypeDeclarationError: a field is of another kind, or no kernel does the epilogue; :func:`matmul` takes names too
+            and says more.
     """
 
     m: int | None
@@ -88,6 +113,7 @@ class MatMul:
     out: ComputeType
     bias: bool = False
     activation_scale: bool = False
+    epilogue: tuple[EpilogueStep, ...] = ()
 
     def __post_init__(self) -> None:
         accept_fields(self, _MATMUL, at="MatMul", error=TypeDeclarationError)
@@ -97,11 +123,32 @@ class MatMul:
                 at="MatMul",
                 hint=f"dense weights are not converted: activations of {self.element}, or weights of {self.activation}",
             )
+        if why := refusal(self.epilogue, self.n):
+            raise TypeDeclarationError(
+                f"the epilogue {', '.join(map(str, self.epilogue))} has no kernel: {why}",
+                at="MatMul",
+                hint=f"one gate, then one residual, among {', '.join(KERNEL_STEPS)}",
+            )
 
     @property
     def element(self) -> TType:
         """The element type of the weight."""
         return self.weight.element
+
+    @property
+    def gated(self) -> bool:
+        """Whether half of the channels gate the other half."""
+        return any(isinstance(step, Gated) for step in self.epilogue)
+
+    @property
+    def residual(self) -> bool:
+        """Whether a residual is added."""
+        return any(isinstance(step, AddResidual) for step in self.epilogue)
+
+    @property
+    def out_n(self) -> int:
+        """Columns of y: n, or half of it where the other half is the gate."""
+        return self.n // 2 if self.gated else self.n
 
     def reference(
         self,
@@ -109,14 +156,16 @@ class MatMul:
         weight: Quantized,
         bias: ArrayLike | None = None,
         x_scale: ArrayLike | None = None,
+        residual: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., n]``, not rounded.
+        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., out_n]``, not rounded.
 
         Args:
             x: activations.
             weight: the quantised weight.
             bias: ``[n]``, or None.
             x_scale: ``[...]``, one number to each row of x, or None for 1.
+            residual: ``[..., out_n]`` where the epilogue adds one, else None.
 
         Raises:
             ShapeError: an operand does not fit the operator.
@@ -135,7 +184,31 @@ class MatMul:
             y = y * self._row_scales(x_scale, rows.shape[:-1])[..., None]
         if bias is not None:
             y = y + self._operand("bias", bias, self.n)
+        added = self._residual(residual, rows.shape[:-1])
+        for step in self.epilogue:
+            y = step.apply(y, added if step.operands else ())
         return np.asarray(y, dtype=np.float64)
+
+    def _residual(
+        self, given: ArrayLike | None, rows: tuple[int, ...]
+    ) -> tuple[NDArray[np.float64], ...]:
+        """The residual in float64, where there is one."""
+        if (given is not None) != self.residual:
+            raise ShapeError(
+                "the residual is missing" if given is None else "a residual is given",
+                at=self,
+                hint='matmul(..., epilogue=("residual",)) declares one',
+            )
+        if given is None:
+            return ()
+        values = as_values(given, at=f"residual of {self}")
+        if values.shape != (*rows, self.out_n):
+            raise ShapeError(
+                f"residual is {list(values.shape)}, y is {[*rows, self.out_n]}",
+                at=self,
+                hint="a residual has the shape of the result",
+            )
+        return (values,)
 
     def _row_scales(self, given: ArrayLike, rows: tuple[int, ...]) -> NDArray[np.float64]:
         scales = as_values(given, at=f"x_scale of {self}")
@@ -163,13 +236,14 @@ class MatMul:
         m = "any" if self.m is None else self.m
         bias = " + bias" if self.bias else ""
         scaled = " * scale[m]" if self.activation_scale else ""
+        steps = "".join(f", {step}" for step in self.epilogue)
         return (
-            f"matmul(x {self.activation.name}[{m}, {self.k}]{scaled}, w {self.weight}[{self.n}, {self.k}]{bias}"
-            f" -> {self.out.name}[{m}, {self.n}])"
+            f"matmul(x {self.activation.name}[{m}, {self.k}]{scaled}, w {self.weight}[{self.n}, {self.k}]{bias}{steps}"
+            f" -> {self.out.name}[{m}, {self.out_n}])"
         )
 
 
-def matmul(
+def matmul(  # noqa: PLR0913  one argument to each field of the operator
     m: int | None,
     n: int,
     k: int,
@@ -179,16 +253,18 @@ def matmul(
     out: str | ComputeType = "float16",
     bias: bool = False,
     activation_scale: bool = False,
+    epilogue: Sequence[str | EpilogueStep] = (),
 ) -> MatMul:
     """Declare a matmul of activations ``[m, k]`` with a low-bit weight ``[n, k]``, or one of the activations' own type.
 
-    Types may be given by name. ``m=None`` declares an operator for any number of tokens.
+    Types may be given by name, and so may steps of the epilogue (:data:`~ladder.graph.epilogue.KERNEL_STEPS`), for example
+    ``("residual",)`` or ``("silu_gate",)``. ``m=None`` declares an operator for any number of tokens.
 
     Raises:
         ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`; with int8
             activations, k is larger than :data:`MAX_INTEGER_K`.
-        TypeDeclarationError: a type is unknown or not offered in its place, or ``bias`` or ``activation_scale`` is no truth
-            value.
+        TypeDeclarationError: a type is unknown or not offered in its place, ``bias`` or ``activation_scale`` is no truth
+            value, or the epilogue holds steps that no kernel does.
     """
     at = f"matmul(m={shown(m)}, n={shown(n)}, k={shown(k)})"
     bias = accept(
@@ -218,6 +294,7 @@ def matmul(
         out=_compute(out, OUTPUTS, "out"),
         bias=bias,
         activation_scale=activation_scale,
+        epilogue=accept(epilogue, NAMED_STEPS, "epilogue", at=at, error=TypeDeclarationError),
     )
 
 

@@ -1,21 +1,24 @@
 """Graphs as text and folders: ``load`` of what ``save`` wrote is an equal graph.
 
-A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts) and ``constants.npz`` (their
-arrays, bit by bit). Nothing in it needs the framework that the model came from.
+A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts) and a file for each array of a
+constant, bit by bit. Large arrays are mapped when a graph is loaded, and read as they are used; so their codes are not looked
+at again. Nothing in it needs the framework that the model came from.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ladder.checks import PATH, accept
 from ladder.errors import GraphError, LadderError
+from ladder.files import load_array, save_array
 from ladder.graph.constant import Constant
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph, Input, Node, Value
@@ -24,15 +27,15 @@ from ladder.graph.operators import OPERATORS, STEPS, Operator
 from ladder.graph.tensor import DTYPES, TensorType, dtype_name
 from ladder.ttype import DENSE, Dense, GroupedType, Quantized, TType
 
-FORMAT = "ladder.graph/1"
-GRAPH, CONSTANTS = "graph.json", "constants.npz"
+FORMAT = "ladder.graph/2"
+GRAPH, CONSTANTS = "graph.json", "constants"
 DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
 
 #: what Python and NumPy raise where a file is of another kind than it should be
 _MISREAD = (
-    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, OverflowError, zipfile.BadZipFile,
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, EOFError, OverflowError,
 )  # fmt: skip
 
 #: arrays of a quantised weight, in the order of Quantized's arguments
@@ -81,13 +84,12 @@ def save(graph: Graph, folder: Any) -> None:
             if isinstance(value, Quantized)
             else {"value": value}
         )
-        arrays.update(
-            {f"{place}.{name}": _bits(one) for name, one in parts.items() if one is not None}
-        )
+        arrays.update({f"{place}.{name}": one for name, one in parts.items() if one is not None})
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        (path / CONSTANTS).mkdir(parents=True, exist_ok=True)
+        for name, array in arrays.items():
+            save_array(path / CONSTANTS, name, array)
         (path / GRAPH).write_text(to_json(graph), encoding="utf-8")
-        np.savez(path / CONSTANTS, **arrays)
     except OSError as error:
         raise GraphError(
             f"the graph cannot be written: {error}", at=path, hint="choose another folder"
@@ -109,19 +111,18 @@ def load(folder: Any) -> Graph:
                 at=path,
                 hint="save the graph again with this version",
             )
-        with np.load(path / CONSTANTS) as arrays:
-            return _graph(document, dict(arrays))
+        return _graph(document, path / CONSTANTS)
     except LadderError:
         raise
     except _MISREAD as error:
         raise GraphError(f"the graph cannot be read: {error}", at=path, hint=DAMAGED) from error
 
 
-def _graph(document: Json, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Graph:
+def _graph(document: Json, folder: Path) -> Graph:
     constants = tuple(
-        _constant(record, {name.partition(".")[2]: a for name, a in arrays.items() if name.startswith(f"{i}.")})
-        for i, record in enumerate(document["constants"])
-    )  # fmt: skip
+        _constant(record, partial(load_array, folder), place)
+        for place, record in enumerate(document["constants"])
+    )
     inputs = tuple(Input(one["name"], decode(one["type"])) for one in document["inputs"])
     values: tuple[Value, ...] = (*inputs, *constants)
     types = {one.name: one.type for one in values}
@@ -153,31 +154,26 @@ def _constant_record(constant: Constant) -> Json:
     return {**record, "dtype": dtype_name(value.dtype), "shape": list(value.shape)}
 
 
-def _constant(record: Json, parts: Mapping[str, np.ndarray[Any, Any]]) -> Constant:
+def _constant(record: Json, read: Callable[[str], np.ndarray[Any, Any]], place: int) -> Constant:
     sources = tuple(record["sources"])
     if "weight" not in record:
         dtype = DTYPES[record["dtype"]][0]
-        value = parts["value"].view(dtype).reshape(record["shape"])
+        value = read(f"{place}.value").view(dtype).reshape(record["shape"])
         return Constant(record["name"], value, sources)
     wt = _read_weight_type(record["weight"])
-    scales, zeros = parts.get("scales"), parts.get("zeros")
-    weight = Quantized(
-        wt,
-        parts["codes"],
-        None if scales is None else scales.view(np.dtype(wt.scale_dtype)),
-        None if zeros is None else zeros.view(np.dtype(wt.zero_dtype)),
-        parts["global_scale"].view(np.float32) if "global_scale" in parts else None,
+    dtypes = {
+        "codes": wt.element.code_dtype,
+        "scales": wt.scale_dtype,
+        "zeros": wt.zero_dtype,
+        "global_scale": None if wt.second is None else np.dtype(np.float32),
+    }
+    parts = {
+        name: None if dtype is None else read(f"{place}.{name}").view(dtype)
+        for name, dtype in dtypes.items()
+    }
+    return Constant(
+        record["name"], Quantized.restored(wt, *(parts[name] for name in PARTS)), sources
     )
-    return Constant(record["name"], weight, sources)
-
-
-def _bits(array: Any) -> np.ndarray[Any, Any]:
-    """An array that NumPy can write: types of ml_dtypes as integers of their width."""
-    given = np.asarray(array)
-    if given.dtype.kind in "fiub":
-        return given
-    flat = np.ascontiguousarray(given)
-    return flat.view(f"u{flat.dtype.itemsize}")
 
 
 def _weight_type(wt: GroupedType) -> Json:

@@ -128,3 +128,8 @@ def dtype_name(dtype: Any) -> str:
     raise TypeDeclarationError(
         f"dtype {dtype} is no type of a tensor", at="graph", hint=f"one of {', '.join(DTYPES)}"
     )
+
+
+def real(array: Array) -> NDArray[np.float64]:
+    """Numbers as float64."""
+    return np.asarray(array, dtype=np.float64)

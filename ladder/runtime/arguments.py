@@ -13,12 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ladder.errors import LaunchError, PackingError, ShapeError
-from ladder.runtime.arrays import ArrayView, Rows, library_of, numpy_dtype, rows, view
+from ladder.runtime.arrays import ArrayView, Rows, library_of, rows, view
+from ladder.runtime.operand_checks import (
+    Span,
+    check_bias,
+    check_dtype,
+    check_place,
+    check_residual,
+    check_row_scale,
+    takes_pieces,
+)
 from ladder.runtime.packed import Packed
-from ladder.runtime.variant import VECTOR_BYTES, OperatorLike, Variant
-
-#: outputs of two bytes that a store of 16 bytes writes; rows of y have to start at multiples of them
-OUT_PIECE = 8
+from ladder.runtime.variant import Variant
 
 
 class Operands(NamedTuple):
@@ -29,6 +35,7 @@ class Operands(NamedTuple):
     bias: Any = None
     out: Any = None
     x_scale: Any = None
+    residual: Any = None
 
 
 class Call(NamedTuple):
@@ -52,15 +59,15 @@ def check_call(
     Args:
         variants: the operator's kernels.
         key: digest of their packing.
-        operands: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., n]`` or None (one is made), x_scale
-            ``[...]`` or None.
+        operands: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., out_n]`` or None (one is made), x_scale
+            ``[...]`` or None, residual ``[..., out_n]`` or None.
 
     Raises:
         ShapeError: extents do not fit.
         PackingError: the weight was packed otherwise.
         LaunchError: a dtype, device or layout does not fit.
     """
-    x, packed, bias, out, x_scale = operands
+    x, packed, bias, out, x_scale, residual = operands
     op = variants[0].plan.op
     x_view = view(x)
     m = check_x(op, x_view)
@@ -70,7 +77,7 @@ def check_call(
     else:  # nothing is read: any layout will do
         number, found = 0, Rows(0, op.k, 1)
     variant = variants[number]
-    shape = (*x_view.shape[:-1], op.n)
+    shape = (*x_view.shape[:-1], op.out_n)
     if out is None:
         out = library_of(x).empty(x, shape, op.out.name)
     y_view = view(out)
@@ -79,13 +86,13 @@ def check_call(
     values["x"], values["y"], values["m"] = x_view.pointer, y_view.pointer, m
     values["x_stride_m"], values["x_stride_k"] = found.stride_m, found.stride_k
     values["y_stride_m"] = y_rows.stride_m
-    values["y_pieces"] = int(
-        y_view.pointer % VECTOR_BYTES == 0 and y_rows.stride_m % OUT_PIECE == 0
-    )
+    values["y_pieces"] = takes_pieces(y_view, y_rows)
     if x_scale is not None or op.activation_scale:
-        values["x_scale"] = _check_row_scale(op, x_scale, x_view)
+        values["x_scale"] = check_row_scale(op, x_scale, x_view)
     if bias is not None or op.bias:
-        values["bias"] = _check_bias(variant, bias, x_view)
+        values["bias"] = check_bias(op, variant.lowered.parameter("bias"), bias, x_view)
+    if residual is not None or op.residual:
+        values |= check_residual(op, residual, x_view, y_view, y_rows)
     return Call(number, variant, x_view, m, values, out)
 
 
@@ -97,26 +104,6 @@ def check_x(op: Any, x: ArrayView) -> int:
         )
     check_dtype("x", x, op.activation.dtype.name)
     return prod(x.shape[:-1])
-
-
-def check_dtype(name: str, found: ArrayView, wanted: str) -> None:
-    """Refuse an array of another dtype."""
-    if found.dtype != wanted:
-        raise LaunchError(
-            f"{name} is {found.dtype}, the kernel takes {wanted}",
-            at=f"{name}: {found}",
-            hint=f"cast {name} to {wanted}, or declare the operator for what it is given",
-        )
-
-
-def check_place(name: str, found: ArrayView, x: ArrayView, hint: str = "") -> None:
-    """Refuse an array on another device than x."""
-    if found.device != x.device or found.ordinal != x.ordinal:
-        raise LaunchError(
-            f"{name} is on {found.place}, x on {x.place}",
-            at=name,
-            hint=hint or f"move {name} to {x.place}",
-        )
 
 
 def _check_packed(key: str, packed: Any, x: ArrayView) -> None:
@@ -198,7 +185,7 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
     check_place("out", y, x)
     found = rows(y)
     strided = variant.lowered.parameter("y_stride_m") is not None
-    if found is None or found.stride_k != 1 or not _rows_apart(found, op.n, strided=strided):
+    if found is None or found.stride_k != 1 or not _rows_apart(found, op.out_n, strided=strided):
         raise LaunchError(
             f"out has strides {list(y.strides)}",
             at=f"out: {y}",
@@ -222,79 +209,3 @@ def check_writable(out: Any) -> None:
 
 def _rows_apart(found: Rows, n: int, *, strided: bool) -> bool:
     return found.m <= 1 or (found.stride_m >= n if strided else found.stride_m == n)
-
-
-class Span(NamedTuple):
-    """Addresses from ``first`` up to, not including, ``last``."""
-
-    first: int
-    last: int
-
-    @classmethod
-    def of(cls, found: ArrayView, lines: Rows | None) -> Span:
-        """The addresses of an array whose rows were found."""
-        assert lines is not None
-        size = numpy_dtype(found.dtype).itemsize
-        extent = found.shape[-1] if found.shape else 1
-        last = (lines.m - 1) * lines.stride_m + (extent - 1) * lines.stride_k + 1
-        return cls(found.pointer, found.pointer + last * size)
-
-    def overlaps(self, other: Span) -> bool:
-        """Whether an address is in both."""
-        return self.first < other.last and other.first < self.last
-
-
-def _check_row_scale(op: OperatorLike, x_scale: Any, x: ArrayView) -> int:
-    if not op.activation_scale:
-        raise LaunchError(
-            "an x_scale was given, the operator has none",
-            at="x_scale",
-            hint="matmul(..., activation_scale=True)",
-        )
-    if x_scale is None:
-        raise LaunchError(
-            "the operator scales rows of x, no x_scale was given",
-            at="x_scale",
-            hint=f"give float32 {list(x.shape[:-1])}, one number to each row",
-        )
-    found = view(x_scale)
-    check_dtype("x_scale", found, "float32")
-    if tuple(found.shape) != tuple(x.shape[:-1]):
-        raise ShapeError(
-            f"x_scale is {list(found.shape)}, x has rows {list(x.shape[:-1])}",
-            at="x_scale",
-            hint="one number to each row of x",
-        )
-    check_place("x_scale", found, x)
-    if not found.contiguous:
-        raise LaunchError(
-            f"x_scale has strides {list(found.strides)}", at="x_scale", hint="make it contiguous"
-        )
-    return found.pointer
-
-
-def _check_bias(variant: Variant, bias: Any, x: ArrayView) -> int:
-    op = variant.plan.op
-    if not op.bias:
-        raise LaunchError(
-            "a bias was given, the operator has none", at="bias", hint="matmul(..., bias=True)"
-        )
-    if bias is None:
-        raise LaunchError(
-            "the operator adds a bias, none was given", at="bias", hint=f"give bias [{op.n}]"
-        )
-    found = view(bias)
-    parameter = variant.lowered.parameter("bias")
-    check_dtype("bias", found, op.out.name if parameter is None else parameter.dtype)
-    if tuple(found.shape) != (op.n,):
-        raise ShapeError(
-            f"bias is {list(found.shape)}, the operator takes [{op.n}]",
-            at="bias",
-            hint="one number to each output channel",
-        )
-    check_place("bias", found, x)
-    if not found.contiguous:
-        raise LaunchError(
-            f"bias has stride {found.strides[0]}", at="bias", hint="make it contiguous"
-        )
-    return found.pointer

@@ -16,9 +16,10 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
 from ladder.runtime.versions import package_version
+from ladder.scheduler.members import members
 
-FORMAT = 1
+FORMAT = 2
+#: formats that are read, too: in the first every kernel's plan was written out
+OLDER = (1,)
 MANIFEST = "manifest.json"
 DIGEST = "sha256"
 AGAIN = "compile the plan again and save it"
@@ -37,6 +41,30 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Json = dict[str, Any]
+
+
+class Listing(Mapping[str, Any]):
+    """An instruction listing as it lies in a file; only an emulator reads it, and then it is parsed.
+
+    Args:
+        text: JSON of an object.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    @cached_property
+    def _parsed(self) -> Json:
+        return dict(json.loads(self._text))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._parsed[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed)
+
+    def __len__(self) -> int:
+        return len(self._parsed)
 
 
 @dataclass(frozen=True)
@@ -98,7 +126,8 @@ class Artifact:
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, the manifest included."""
         files: dict[str, bytes] = {}
-        kernels = [_part_files(part, files) for part in self.parts]
+        own = members(self.plan)
+        kernels = [_part_files(part, files, own) for part in self.parts]
         manifest = {
             "format": FORMAT,
             "ladder": self.ladder,
@@ -121,7 +150,8 @@ class Artifact:
         """
         manifest = _manifest(read, at)
         try:
-            parts = tuple(_read_part(record, read, at) for record in manifest["kernels"])
+            own = members(manifest["plan"])
+            parts = tuple(_read_part(record, read, own, at) for record in manifest["kernels"])
             return cls(
                 parts=parts,
                 plan=manifest["plan"],
@@ -131,7 +161,7 @@ class Artifact:
                 created=manifest["created"],
                 ladder=manifest["ladder"],
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"{MANIFEST} lacks or misspells {error}", at=at, hint=AGAIN
             ) from error
@@ -193,7 +223,7 @@ def _swap(temporary: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _part_files(part: Part, files: dict[str, bytes]) -> Json:
+def _part_files(part: Part, files: dict[str, bytes], own: list[Json]) -> Json:
     lowered = part.lowered
 
     def put(name: str, content: bytes) -> Json:
@@ -217,7 +247,8 @@ def _part_files(part: Part, files: dict[str, bytes]) -> Json:
     return {
         "name": lowered.name,
         "device_arch": lowered.device_arch,
-        "plan": part.plan,
+        # of a set's plans only the number: each spells out every bit of the packing
+        "plan": own.index(part.plan) if part.plan in own else part.plan,
         "source": put(f"{lowered.name}.cu", lowered.source.encode()),
         "listing": listing,
         "parameters": [parameter.to_json() for parameter in lowered.parameters],
@@ -236,7 +267,7 @@ def _manifest(read: Callable[[str], bytes], at: str) -> Json:
     except ValueError as error:
         raise ArtifactError(f"{MANIFEST} is no JSON: {error}", at=at, hint=AGAIN) from error
     found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
+    if found not in (*OLDER, FORMAT):
         raise ArtifactError(f"format {found}, this version reads {FORMAT}", at=at, hint=AGAIN)
     if manifest.get(DIGEST) != manifest_digest(manifest):
         raise ArtifactError(
@@ -254,14 +285,14 @@ def manifest_digest(manifest: Json) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_part(record: Json, read: Callable[[str], bytes], at: str) -> Part:
+def _read_part(record: Json, read: Callable[[str], bytes], own: list[Json], at: str) -> Part:
     listing = record["listing"]
     lowered = LoweredKernel(
         name=record["name"],
         source=_content(record["source"], read, at).decode(),
         parameters=tuple(Parameter.from_json(p) for p in record["parameters"]),
         launch=Launch.from_json(record["launch"]),
-        listing=None if listing is None else json.loads(_content(listing, read, at)),
+        listing=None if listing is None else Listing(_content(listing, read, at)),
         device_arch=record["device_arch"],
     )
     cubins = {
@@ -276,7 +307,9 @@ def _read_part(record: Json, read: Callable[[str], bytes], at: str) -> Part:
         )
         for arch, cubin in record["cubins"].items()
     }
-    return Part(record["plan"], lowered, cubins)
+    plan = record["plan"]
+    # a set of another version has no plans that are known here: whoever reads it says so
+    return Part(own[plan] if own and isinstance(plan, int) else plan, lowered, cubins)
 
 
 def _content(record: Json, read: Callable[[str], bytes], at: str) -> bytes:

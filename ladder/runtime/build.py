@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, overload
 
@@ -12,6 +13,7 @@ from ladder.codegen.kernel import LoweredKernel
 from ladder.codegen.machine_code import compile_kernel
 from ladder.codegen.toolchain import INSTALL, Toolchain
 from ladder.errors import CacheError, LaunchError, LoweringError, PlanError, ToolchainError
+from ladder.parallel import threads
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
 from ladder.runtime.dequantize_kernel import DequantizeKernel
@@ -176,8 +178,11 @@ def _build(
     plan: Any, plans: tuple[Any, ...], lower: Lower, toolchain: Toolchain | None
 ) -> Artifact:
     packing = None if isinstance(plan, SINGLE_PLANS) else plan.packing
+    # texts are made one after the other, and compiled beside each other: the compiler lets go of Python's lock
+    with ThreadPoolExecutor(threads()) as pool:
+        parts = [pool.submit(_part, one, lower(one), toolchain) for one in plans]
     return Artifact(
-        parts=tuple(_part(one, lower(one), toolchain) for one in plans),
+        parts=tuple(part.result() for part in parts),
         plan=as_json(plan.to_json()),
         packing={} if packing is None else as_json(packing.to_json()),
         packing_version=0 if packing is None else packing.version,

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from ladder.codegen.kernel import LoweredKernel, box_rows
 from ladder.errors import EmulationError
-from ladder.runtime.arguments import OUT_PIECE, Call, Operands, check_call
+from ladder.runtime.arguments import Call, Operands, check_call
 from ladder.runtime.arrays import as_numpy, view
+from ladder.runtime.operand_checks import OUT_PIECE
 from ladder.runtime.packed import Packed, PackingLike
 from ladder.runtime.variant import Variant
 
@@ -24,7 +25,8 @@ POISON = 0x55
 def emulate(variants: Sequence[Variant], key: str, operands: Operands) -> Any:
     """Run a call on the CPU; arguments as :class:`ladder.runtime.kernel.Kernel` takes them, NumPy arrays only.
 
-    The output is filled with NaN first, so that an element which the kernel does not write shows.
+    The output is filled with NaN first, so that an element which the kernel does not write shows; not where it is the residual
+    as well, which the kernel then reads from the memory that it writes to.
 
     Raises:
         EmulationError: the kernel has no listing, the emulator is not there, or it refuses the kernel.
@@ -48,7 +50,8 @@ def emulate(variants: Sequence[Variant], key: str, operands: Operands) -> Any:
             hint="compile the plan again",
         )
     run = _emulator()
-    call.out[...] = np.nan
+    if call.values.get("residual") != call.values["y"]:
+        call.out[...] = np.nan
     y = np.array(call.out, order="C").reshape(-1)
     run(
         lowered.listing,
@@ -127,14 +130,17 @@ def _arguments(call: Call, operands: Operands, y: NDArray[Any]) -> dict[str, Any
     n = y.size // call.m
     values = {
         **call.values,
-        "y_stride_m": n,
-        "y_pieces": int(n % OUT_PIECE == 0),
+        **dict.fromkeys(("y_stride_m", "residual_stride_m"), n),
+        **dict.fromkeys(("y_pieces", "residual_pieces"), int(n % OUT_PIECE == 0)),
     }
     given = {name: array.reshape(-1) for name, array in operands.packed.numpy().items()}
     given |= {"x": _flat(call), "y": y}
     for role in ("bias", "x_scale"):
         if (extra := getattr(operands, role)) is not None:
             given[role] = as_numpy(view(extra)).reshape(-1)
+    if operands.residual is not None:
+        in_place = call.values["residual"] == call.values["y"]
+        given["residual"] = y if in_place else as_numpy(view(operands.residual)).reshape(-1)
     made: dict[str, Any] = {}
     for p in call.variant.lowered.parameters:
         if p.kind == "tensor map":

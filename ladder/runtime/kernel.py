@@ -41,6 +41,8 @@ PLACE_NAME: Expected[str | int] = Expected(
     lambda value: int(value) if is_integer(value) else str(value),
     "cuda, cuda:1, 1 or emulator",
 )
+#: arguments of a kernel that adds a residual
+RESIDUAL = {"residual", "residual_stride_m", "residual_pieces"}
 #: fields of an ArrayView that say where and how an array lies; its owner comes after them
 PLACE = 6
 
@@ -134,8 +136,9 @@ class Kernel:
         bias: Any = None,
         out: Any = None,
         device: str | int | None = None,
+        residual: Any = None,
     ) -> Any:
-        """Compute ``y[..., n] = x_scale * (x[..., k] @ w.T) (+ bias)``.
+        """Compute ``y[..., n] = x_scale * (x[..., k] @ w.T) (+ bias)``, and what the operator's epilogue makes of it.
 
         Args:
             x: activations; leading axes are rows. Device arrays are read where they lie, on their library's current
@@ -143,8 +146,9 @@ class Kernel:
             packed: the weight, on x's device (for NumPy: anywhere).
             x_scale: float32 ``[...]``, one number to each row of x, where the operator has an activation scale; else None.
             bias: ``[n]``, or None.
-            out: ``[..., n]`` to write to, or None for a new array of x's library.
+            out: ``[..., out_n]`` to write to, or None for a new array of x's library. The residual itself may be given.
             device: for NumPy arrays, ``"emulator"`` (the kernel's instructions on the CPU) or a GPU (``"cuda:1"``).
+            residual: ``[..., out_n]`` of the out type where the epilogue adds one, else None.
 
         Raises:
             ShapeError: extents do not fit.
@@ -152,7 +156,7 @@ class Kernel:
             LaunchError: a dtype, device or layout does not fit, or there is no GPU.
             EmulationError: the emulator cannot run the kernel.
         """
-        operands = Operands(x, packed, bias, out, x_scale)
+        operands = Operands(x, packed, bias, out, x_scale, residual)
         if device is not None:
             device = accept(device, PLACE_NAME, "device", at="Kernel.__call__", error=LaunchError)
         if device == EMULATOR:
@@ -165,13 +169,13 @@ class Kernel:
 
     def _on_device(self, operands: Operands, device: str | int | None) -> Any:
         """Launch on the arrays' device; a call over arrays that lie as before is not checked again."""
-        x, packed, bias, out, x_scale = operands
+        x, packed, bias, out, x_scale, residual = operands
         library = library_of(x)
         x_view = library.view(x)
         if out is None:
             op = self.variants[0].plan.op
-            out = library.empty(x, (*x_view.shape[:-1], op.n), op.out.name)
-        beside = tuple(None if a is None else view(a)[:PLACE] for a in (bias, x_scale))
+            out = library.empty(x, (*x_view.shape[:-1], op.out_n), op.out.name)
+        beside = tuple(None if a is None else view(a)[:PLACE] for a in (bias, x_scale, residual))
         place = (id(packed), device, beside, view(out)[:PLACE], x_view[:PLACE])
         known = self.launcher.known()
         ready = known.get(place)
@@ -202,6 +206,7 @@ class Kernel:
         x_scale: Any = None,
         bias: Any = None,
         out: Any = None,
+        residual: Any = None,
         *,
         pdl: bool = True,
     ) -> Bound:
@@ -212,13 +217,14 @@ class Kernel:
             packed: the weight, on x's device.
             x_scale: float32 ``[...]``, or None.
             bias: ``[n]``, or None.
-            out: ``[..., n]`` to write to, or None for a new array, which every call overwrites.
+            out: ``[..., out_n]`` to write to, or None for a new array, which every call overwrites.
+            residual: ``[..., out_n]``, or None.
             pdl: whether a kernel made for programmatic dependent launch uses it.
 
         Raises:
             LaunchError: as in a call; also for arrays on the CPU, and where x would have to be copied.
         """
-        operands = Operands(x, packed, bias, out, x_scale)
+        operands = Operands(x, packed, bias, out, x_scale, residual)
         call = check_call(self.variants, self._key, operands)
         self._check_device(call.x, None)
         if call.m and call.x.pointer != view(x).pointer:
@@ -230,7 +236,7 @@ class Kernel:
         return Bound(self, call, operands, pdl=pdl)
 
     def _from_host(self, operands: Operands, device: str | int | None) -> Any:
-        x, packed, bias, out, x_scale = operands
+        x, packed, bias, out, x_scale, residual = operands
         place = place_of(device, packed)
         driver = self.launcher.driver
         ordinal = int(place.partition(":")[2])
@@ -242,8 +248,10 @@ class Kernel:
         moved = packed.to(place, driver=driver) if isinstance(packed, Packed) else packed
         # all stay referenced until the result is back: the launch holds bare addresses
         there_x = there(x)
-        there_scale, there_bias = (None if a is None else there(a) for a in (x_scale, bias))
-        y = self(there_x, moved, there_scale, there_bias)
+        there_scale, there_bias, added = (
+            None if a is None else there(a) for a in (x_scale, bias, residual)
+        )
+        y = self(there_x, moved, there_scale, there_bias, residual=added)
         if out is None:
             return y.numpy()
         _check_host_out(out, y)
@@ -301,6 +309,7 @@ class Kernel:
             }
             given |= {"bias"} if plan.op.bias else set()
             given |= {"x_scale"} if plan.op.activation_scale else set()
+            given |= RESIDUAL if plan.op.residual else set()
             roles = {parameter.role for parameter in variant.lowered.parameters}
             if not roles <= given or not {"weight", "y"} <= roles or not roles & {"x", "x_map"}:
                 raise LaunchError(

@@ -16,6 +16,7 @@ from ladder.runtime.kernel import Kernel
 from ladder.runtime.packed import PackingLike, canonical
 from ladder.runtime.quantize_kernel import QuantizeKernel
 from ladder.runtime.variant import PlanLike, Variant
+from ladder.scheduler.members import members
 
 
 def load(folder: str | Path, *, driver: Driver | None = None) -> Any:
@@ -78,7 +79,10 @@ def kernel_of(
     try:
         packing = packing_of(artifact.packing)
         plan = plan_of(artifact.plan)
-        plans: list[PlanLike] = [plan_of(part.plan) for part in artifact.parts]
+        own = [part.plan for part in artifact.parts]
+        # a set's plans are read with it, their packing once
+        whole = read_plan is None and own == members(artifact.plan)
+        plans: list[PlanLike] = list(plan) if whole else [plan_of(one) for one in own]
     except PlanError as error:
         raise _unreadable(error, artifact, at) from error
     if packing.version != artifact.packing_version:

@@ -195,7 +195,7 @@ class Packed(Mapping[str, Any]):
         """
         torch_device = _torch_device(device)
         if torch_device is not None:
-            arrays = {name: _to_torch(array, torch_device) for name, array in self._arrays.items()}
+            arrays = {name: to_torch(array, torch_device) for name, array in self._arrays.items()}
             return Packed(self.packing, arrays)
         place = str(device)
         if place == self.place or (place == "cuda" and self.place == "cuda:0"):
@@ -360,7 +360,8 @@ def _torch_device(device: Any) -> Any:
     return getattr(device, "device", device)
 
 
-def _to_torch(array: Any, device: Any) -> Any:
+def to_torch(array: Any, device: Any) -> Any:
+    """An array as a torch tensor on a device; of a type that torch lacks, its bits as signed integers."""
     if isinstance(library_of(array), Torch):
         return array.to(device)
     import torch
@@ -370,7 +371,10 @@ def _to_torch(array: Any, device: Any) -> Any:
     signed = _bits(host).view(f"int{8 * host.dtype.itemsize}")
     tensor = torch.from_numpy(signed.copy())
     wanted = getattr(torch, host.dtype.name, None)
-    return (tensor if wanted is None else tensor.view(wanted)).to(device)
+    tensor = tensor if wanted is None else tensor.view(wanted)
+    return (tensor if host.ndim else tensor.reshape(())).to(
+        device
+    )  # one number's bits have an axis
 
 
 def _ordinal(place: str) -> int:
@@ -382,4 +386,4 @@ def _ordinal(place: str) -> int:
     return int(number or 0)
 
 
-__all__ = ["Packed", "PackingLike", "as_json", "canonical", "packing_key", "same_bits"]
+__all__ = ["Packed", "PackingLike", "as_json", "canonical", "packing_key", "same_bits", "to_torch"]

@@ -17,9 +17,6 @@ from ladder.checks import Expected, accept, several
 from ladder.errors import LaunchError, ShapeError
 from ladder.runtime.arguments import (
     Call,
-    Span,
-    check_dtype,
-    check_place,
     check_writable,
     check_x,
     choose,
@@ -31,6 +28,7 @@ from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.emulate import emulate_quantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
+from ladder.runtime.operand_checks import Span, check_dtype, check_place
 from ladder.runtime.packed import as_json
 from ladder.runtime.variant import Variant
 

@@ -130,11 +130,13 @@ def time_kernel(
             Packed(kernel.packing, bits).to(f"cuda:{ordinal}", driver=driver) for _ in range(copies)
         ]
         given = OnStream(DeviceBuffer.of(driver, ordinal, x), stream)
-        y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.n), op.out.name)
+        y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.out_n), op.out.name)
         bias = DeviceBuffer.of(driver, ordinal, np.zeros(op.n, op.out.dtype)) if op.bias else None
         ones = np.ones(x.shape[:-1], np.float32)
         x_scale = DeviceBuffer.of(driver, ordinal, ones) if op.activation_scale else None
-        calls = [kernel.bind(given, weight, x_scale, bias, y) for weight in weights]
+        zeros = np.zeros((*x.shape[:-1], op.out_n), op.out.dtype)
+        residual = DeviceBuffer.of(driver, ordinal, zeros) if op.residual else None
+        calls = [kernel.bind(given, weight, x_scale, bias, y, residual) for weight in weights]
         for call in calls:
             call()  # loads the machine code, which a capture may not
         wait_for(stream)

@@ -23,6 +23,10 @@ class OperatorLike(Protocol):
         """Output channels."""
 
     @property
+    def out_n(self) -> int:
+        """Columns of y: n, or half of it behind a gate."""
+
+    @property
     def k(self) -> int:
         """Columns of x."""
 
@@ -41,6 +45,10 @@ class OperatorLike(Protocol):
     @property
     def activation_scale(self) -> bool:
         """Whether rows of x are scaled."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether a residual is added."""
 
 
 class PlanLike(Protocol):

@@ -13,9 +13,10 @@ from __future__ import annotations
 from ladder.scheduler.candidates import Rejected
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Bound, Cost, estimate
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.geometry import KGeometry
 from ladder.scheduler.packing import PACKING_VERSION, Packing
-from ladder.scheduler.plan import Plan, default_epilogue
+from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import Ranking, rank, schedule, shortlist
 from ladder.scheduler.serial import dump_packing, load_packing

@@ -71,9 +71,10 @@ def _reduce(plan: Plan) -> Reduce:
     # of one token whose columns are steps, pairs of them stay to be added up
     tokens = tiling.tokens // 2 if plan.access == "column" else tiling.tokens
     outputs = tiling.channels * tokens // plan.split
+    stored = plan.out_channels * tiling.tokens // plan.split
     staged = plan.stores_fragments
     # beside the ring, which the next tile fills already
-    beside = tiling.channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
+    beside = plan.out_channels * STAGED_TOKENS * OUT_BYTES if plan.persistent else 0
     scales = tiling.tokens * SCALE_BYTES if staged and plan.op.activation_scale else 0
     if plan.persistent and plan.split == 1:
         return Reduce(slices=0, tile_bytes=0, beside_bytes=beside, scale_bytes=scales)
@@ -81,7 +82,7 @@ def _reduce(plan: Plan) -> Reduce:
         # a warp that has all of K stages its outputs straight from registers
         slices=plan.split * tiling.warps_k if plan.sums_in_shared else 0,
         tile_bytes=outputs * 4,
-        staging_bytes=outputs * OUT_BYTES if staged else 0,
+        staging_bytes=stored * OUT_BYTES if staged else 0,
         beside_bytes=beside,
         scale_bytes=scales,
         cluster=plan.split > 1,

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.graph.matmul import MatMul
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.plan import ZEROS, Plan, default_epilogue
+from ladder.scheduler.plan import ZEROS, Plan
 from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems
@@ -249,8 +250,9 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     several = replace(plan, persistent=True)
     if plan.split == 1:
         return [plan, several]
-    # Shared tiles are worth a cluster only where some are left over.
-    return [plan, several] if several.shared_tiles(tiles) else [plan]
+    # Shared tiles are worth a cluster only where some are left over; beside groups and scales of rows there are no registers for them.
+    is_worth = several.shared_tiles(tiles) and plan.value_bytes > 1
+    return [plan, several] if is_worth else [plan]
 
 
 def _rounding(plan: Plan) -> str:

@@ -7,6 +7,11 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.packing import Packing
 
 
+def row_order(op: MatMul) -> str:
+    """In which order the rows of an operator's weight are packed: in pairs where half of them gate the others."""
+    return "paired" if op.gated else "natural"
+
+
 def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
     """The packing of an operator's weight on devices with the given features.
 
@@ -16,7 +21,7 @@ def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
     from ladder.decode.derive import derive
 
     program = derive(op.element, op.activation.name, features=features)
-    packing = Packing(op.weight, op.n, op.k, program)
+    packing = Packing(op.weight, op.n, op.k, program, order=row_order(op))
     cut = packing.geometry
     if cut.padded_k > 2**31 - 2**15:  # what a ring loads ahead is counted too
         raise PackingError(

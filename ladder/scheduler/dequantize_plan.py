@@ -25,9 +25,10 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Bound, Cost
 from ladder.scheduler.geometry import STEP_K
-from ladder.scheduler.interpret import decode_lanes, fma
+from ladder.scheduler.interpret import decode_lanes
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS, Packing
 from ladder.scheduler.problem import Problem
+from ladder.scheduler.single import fma
 from ladder.ttile import Device
 from ladder.ttile.device import GRID_LIMITS
 from ladder.ttype import GroupedType, Quantized, element_type
@@ -176,7 +177,7 @@ class DequantizePlan:
         packed = self.packing.pack(weights)
         with np.errstate(over="ignore", invalid="ignore"):
             whole = _Values(self, packed).all().astype(self.op.compute.dtype)
-        return np.ascontiguousarray(whole[: self.op.n, : self.op.k])
+        return np.ascontiguousarray(whole[self.packing.row_places, : self.op.k])
 
     def dense(self, weights: Quantized) -> Quantized:
         """The same as a dense weight, which a matmul without conversion takes.
@@ -321,6 +322,11 @@ def _problems(plan: DequantizePlan) -> Iterator[Problem]:
         if (found.weight, found.n, found.k, found.program.compute) != wanted:
             yield Problem(f"{name} is of another weight than {op}", "leave it to ladder.schedule")
             return
+    if packing.order != target.order:
+        yield Problem(
+            f"packing holds rows in {packing.order} order, target in the {target.order} one",
+            "one order for both: rows stay where they are",
+        )
     cut = packing.geometry
     if not cut.is_contiguous:
         yield Problem(
@@ -360,6 +366,7 @@ def schedule_dequantize(op: Dequantize, device: Device, fixed: Mapping[str, Any]
     )
     packing = wanted.get("packing", source)
     atoms = FEW_ATOMS if packing.program.table is None else ATOMS_BESIDE_TABLE
+    target = replace(target, order=packing.order)
     choice = {"packing": source, "target": target, "atoms": atoms, **wanted}
     plan = DequantizePlan(op, device, **choice)
     found = plan.check()

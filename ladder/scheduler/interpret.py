@@ -26,6 +26,7 @@ from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import index_of
+from ladder.scheduler.single import Floats, fma
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.scheduler.zero import register_shifts
@@ -34,7 +35,6 @@ from ladder.ttype import Quantized
 if TYPE_CHECKING:
     from ladder.scheduler.dequantize_plan import DequantizePlan
 
-Floats = NDArray[np.float32]
 Packed = Mapping[str, NDArray[Any]]
 
 #: weights that are decoded at once
@@ -47,15 +47,18 @@ def run(
     weights: Quantized,
     bias: NDArray[Any] | None = None,
     x_scale: NDArray[Any] | None = None,
+    residual: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]``, bias ``[n]``, x_scale ``[...]`` -> y ``[..., n]``.
+    """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., out_n]``.
+
+    Bias is ``[n]``, x_scale ``[...]``, residual of y's shape, each where the operator has one.
 
     Raises:
         ShapeError: an operand is no array of NumPy or has another shape or dtype than the operator asks for, or M is
             outside the plan's range.
         PackingError: the weights are not those of the operator.
     """
-    check_operands(plan.op, x, bias, x_scale)
+    check_operands(plan.op, x, bias, x_scale, residual)
     rows = x.reshape(-1, plan.op.k)
     least, most = plan.m_range
     if not (least <= len(rows) and (most is None or len(rows) <= most)):
@@ -65,8 +68,9 @@ def run(
             hint="schedule the operator with m=None for any number of rows",
         )
     scales = None if x_scale is None else x_scale.reshape(-1)
-    y = run_packed(plan, rows, plan.packing.pack(weights), bias, scales)
-    return y.reshape(*x.shape[:-1], plan.op.n)
+    added = None if residual is None else residual.reshape(-1, plan.op.out_n)
+    y = run_packed(plan, rows, plan.packing.pack(weights), bias, scales, added)
+    return y.reshape(*x.shape[:-1], plan.op.out_n)
 
 
 def run_packed(
@@ -75,23 +79,29 @@ def run_packed(
     packed: Packed,
     bias: NDArray[Any] | None = None,
     x_scale: NDArray[Any] | None = None,
+    residual: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype, x_scale ``[m]`` -> y ``[m, n]`` of the output's."""
+    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype -> y ``[m, out_n]`` of the output's.
+
+    Bias is ``[n]``, x_scale ``[m]``, residual ``[m, out_n]``.
+    """
     padded = load_activations(plan, x)
-    y = np.empty((len(x), plan.op.n), np.float32)
     tiles = plan.packing.row_tiles
+    stored = np.empty((len(x), tiles * TILE_ROWS), np.float32)
     chunk = max(1, CHUNK_ELEMENTS // (TILE_ROWS * plan.packing.geometry.padded_k))
     with np.errstate(invalid="ignore", over="ignore"):
         for first in range(0, tiles, chunk):
             part = slice(first, min(first + chunk, tiles))
-            rows = slice(part.start * TILE_ROWS, min(part.stop * TILE_ROWS, plan.op.n))
-            totals = _Rows(plan, packed, part).totals(padded)
-            y[:, rows] = totals[:, : rows.stop - rows.start]
+            rows = slice(part.start * TILE_ROWS, part.stop * TILE_ROWS)
+            stored[:, rows] = _Rows(plan, packed, part).totals(padded)
+        y = stored[:, plan.packing.row_places]
         operands = _Operands({name: packed[name] for name in ("global_scale",) if name in packed})
         if bias is not None:
             operands["bias"] = np.asarray(bias).astype(np.float32)
         if x_scale is not None:
             operands["x_scale"] = x_scale
+        if residual is not None:
+            operands["residual"] = residual.astype(np.float32)
         for step in plan.epilogue:
             y = step.evaluate(y, operands)
         return y.astype(plan.op.out.dtype)
@@ -134,11 +144,6 @@ def decode_lanes(plan: Plan | DequantizePlan, packed: Packed, tiles: slice) -> F
     lanes = split.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
     values: Floats = lanes.view(plan.op.activation.dtype).astype(np.float32)
     return values
-
-
-def fma(a: Floats, b: Floats, c: Floats) -> Floats:
-    """``a * b + c`` of float32: exact product, rounded once from float64."""
-    return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,11 @@ NUMPY: Expected[NDArray[Any]] = Expected(
 
 
 def check_operands(
-    op: MatMul, x: NDArray[Any], bias: NDArray[Any] | None, x_scale: NDArray[Any] | None
+    op: MatMul,
+    x: NDArray[Any],
+    bias: NDArray[Any] | None,
+    x_scale: NDArray[Any] | None,
+    residual: NDArray[Any] | None,
 ) -> None:
     """Refuse operands that an operator does not take as they are.
 
@@ -30,6 +34,7 @@ def check_operands(
     _check_x(op, x)
     _check_bias(op, bias)
     _check_row_scale(op, x, x_scale)
+    _check_residual(op, x, residual)
 
 
 def array_of(name: str, given: object, at: object) -> NDArray[Any]:
@@ -84,4 +89,23 @@ def _check_bias(op: MatMul, bias: NDArray[Any] | None) -> None:
             f"bias is {bias.dtype.name}{list(bias.shape)}, expected {op.out.name}[{op.n}]",
             at=op,
             hint=f"one number to each output channel, in {op.out.name}",
+        )
+
+
+def _check_residual(op: MatMul, x: NDArray[Any], residual: NDArray[Any] | None) -> None:
+    if (residual is not None) != op.residual:
+        raise ShapeError(
+            "a residual is given" if residual is not None else "the residual is missing",
+            at=op,
+            hint='matmul(..., epilogue=("residual",)) declares one',
+        )
+    if residual is None:
+        return
+    array_of("residual", residual, op)
+    shape = (*x.shape[:-1], op.out_n)
+    if residual.shape != shape or residual.dtype != op.out.dtype:
+        raise ShapeError(
+            f"residual is {residual.dtype.name}{list(residual.shape)}, expected {op.out.name}{list(shape)}",
+            at=op,
+            hint=f"a residual has the shape and type of the result, {op.out.name}",
         )

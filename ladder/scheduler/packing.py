@@ -13,7 +13,7 @@ reads the same bytes. It is the inverse of what the consuming fragment and the d
 * ``global_scale`` float32 ``[1]`` where the type has a second-level scale.
 * ``table`` uint32 ``[entries]`` where the decode program looks codes up.
 
-Rows are padded to 64, columns as :mod:`ladder.scheduler.geometry` says.
+Rows stand in the order of :mod:`ladder.scheduler.row_order` and are padded to 64, columns as :mod:`ladder.scheduler.geometry` says.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from ladder.decode.reference import pack_atom, unpack_atom
 from ladder.scheduler.geometry import KGeometry, counted, round_up, vector_widths
 from ladder.scheduler.packing_check import check_weights
 from ladder.scheduler.packing_zeros import zero_codes, zero_values
+from ladder.scheduler.row_order import Places, places
 from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 from ladder.ttype.arrays import Codes
@@ -60,6 +61,7 @@ class Packing:
         k: columns.
         program: how one atom is decoded; its slots say where each bit lies.
         version: :data:`PACKING_VERSION` when it was made.
+        order: in which order rows are stored, "natural" or "paired" (see :mod:`ladder.scheduler.row_order`).
     """
 
     weight: GroupedType
@@ -67,6 +69,7 @@ class Packing:
     k: int
     program: DecodeProgram
     version: int = PACKING_VERSION
+    order: str = "natural"
 
     @property
     def element(self) -> TType:
@@ -94,6 +97,11 @@ class Packing:
     def row_tiles(self) -> int:
         """Tiles of 16 rows that hold some of the weight."""
         return round_up(self.n, TILE_ROWS) // TILE_ROWS
+
+    @cached_property
+    def row_places(self) -> Places:
+        """The stored row of each row of the weight, as an index."""
+        return places(self.order, self.n)
 
     @property
     def bands(self) -> int:
@@ -240,10 +248,12 @@ class Packing:
         Raises:
             PackingError: the weights have another type or shape, or hold codes that this packing's decode cannot carry.
         """
+        from ladder.scheduler.packing_metadata import pack_metadata
+
         check_weights(self, weights)
         tiles, atom_k, cut = self.stored_tiles, self.program.atom_k, self.geometry
         codes = np.full((tiles * TILE_ROWS, cut.padded_k), self.pad_code, weights.codes.dtype)
-        codes[: self.n] = self._pad_groups(weights.codes, self.pad_code)
+        codes[self.row_places] = self._pad_groups(weights.codes, self.pad_code)
         packed = np.empty((tiles, self.atoms, self.atom_words), np.uint32)
         per_tile = codes.reshape(tiles, TILE_ROWS, self.atoms, atom_k)
         chunk = max(1, (1 << 22) // (TILE_ROWS * cut.padded_k))
@@ -258,9 +268,9 @@ class Packing:
             "weight": np.ascontiguousarray(banded.transpose(0, 2, 1, 3, 4))
         }
         if self.scale_dtype is not None and weights.scales is not None:
-            arrays["scales"] = self._pack_metadata(weights.scales, self.scale_dtype)
+            arrays["scales"] = pack_metadata(self, weights.scales, self.scale_dtype)
         if self.zero_dtype is not None:
-            arrays["zeros"] = self._pack_metadata(zero_values(self, weights), self.zero_dtype)
+            arrays["zeros"] = pack_metadata(self, zero_values(self, weights), self.zero_dtype)
         if self.has_unit:
             arrays["unit"] = unit_of(self, arrays["scales"], arrays.get("zeros"))
         if self.has_global_scale:
@@ -276,15 +286,16 @@ class Packing:
             PackingError: an array is missing, or has another shape or type than the packing says.
         """
         from ladder.scheduler.packing_arrays import check_packed
+        from ladder.scheduler.packing_metadata import unpack_metadata
 
         check_packed(self, arrays, exact=True)
         atoms = unpack_atom(self.program, self.words_of(self.weight_by_tile(arrays["weight"])))
-        codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[: self.n]
+        codes = atoms.transpose(0, 2, 1, 3).reshape(-1, self.geometry.padded_k)[self.row_places]
         fields: dict[str, Any] = {"codes": self._drop_padding(codes)}
         if self.scale_dtype is not None:
-            fields["scales"] = self._unpack_metadata(arrays["scales"])
+            fields["scales"] = unpack_metadata(self, arrays["scales"])
         if self.zero_dtype is not None:
-            fields["zeros"] = zero_codes(self, self._unpack_metadata(arrays["zeros"]))
+            fields["zeros"] = zero_codes(self, unpack_metadata(self, arrays["zeros"]))
         if self.has_global_scale:
             fields["global_scale"] = float(arrays["global_scale"][0])
         return Quantized(self.weight, **fields)
@@ -325,24 +336,6 @@ class Packing:
         kept = codes[:, : cut.groups * cut.padded_group]
         kept = kept.reshape(len(codes), cut.groups, cut.padded_group)[:, :, : cut.group]
         return np.ascontiguousarray(kept.reshape(len(codes), -1)[:, : cut.k])
-
-    def _pack_metadata(self, values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Per-group values ``[ceil(n/rows), groups]`` -> ``[bands, padded_groups, 4, 16]``; padding is 0 or its smallest value."""
-        rows = self.weight.group[0] or self.n
-        per_row = np.repeat(np.asarray(values), rows, axis=0)[: self.n]
-        fill = np.zeros((), np.uint8).view(dtype) if dtype.itemsize == 1 else np.zeros((), dtype)
-        shape = (self.stored_tiles * TILE_ROWS, self.geometry.padded_groups)
-        full = np.full(shape, fill, dtype)
-        full[: self.n, : self.geometry.groups] = per_row.astype(dtype)
-        banded = full.reshape(self.bands, BAND_TILES, TILE_ROWS, -1)[:, :, METADATA_ROWS]
-        return np.ascontiguousarray(banded.transpose(0, 3, 1, 2))
-
-    def _unpack_metadata(self, packed: NDArray[Any]) -> NDArray[Any]:
-        by_tile = self.metadata_by_tile(packed)
-        rows = np.empty((self.stored_tiles, TILE_ROWS, by_tile.shape[1]), packed.dtype)
-        rows[:, METADATA_ROWS] = by_tile.transpose(0, 2, 1)
-        per_row = rows.reshape(-1, packed.shape[1])[: self.n, : self.geometry.groups]
-        return np.ascontiguousarray(per_row[:: self.weight.group[0] or self.n])
 
     def pack_arrays(self, codes: Any, **metadata: Any) -> dict[str, Any]:
         """:meth:`pack` for arrays of torch, CuPy or another library, on their device; see :mod:`.packing_arrays`."""
@@ -388,6 +381,8 @@ class Packing:
                 f" {counted(cut.blocks, 'block')} of {cut.block_k}"
             ),
         ]
+        if self.order != "natural":
+            lines.append(f"  rows     {self.order}: row g of a tile is the gate of row g + 8")
         for name, (shape, dtype) in self.shapes().items():
             lines.append(f"  {name:<8} {dtype}{list(shape)}")
         return "\n".join(lines)

@@ -31,6 +31,7 @@ from ladder.scheduler.array_tools import (
     raw_bits,
 )
 from ladder.scheduler.packing import BAND_TILES, METADATA_ROWS, TILE_ROWS, Packing
+from ladder.scheduler.row_order import sources
 from ladder.scheduler.unit import (
     largest_finite_bits,
     magnitude_mask,
@@ -177,6 +178,7 @@ def _pack_codes(xp: Namespace, packing: Packing, codes: Array) -> Array:
     if codes.dtype.itemsize == 2:  # libraries can do more with signed integers
         codes = raw_bits(xp, codes)
     padded = pad_rows(xp, _pad_groups(xp, packing, codes), tiles * TILE_ROWS, packing.pad_code)
+    padded = _stored(xp, packing, padded)
     step = max(1, CHUNK_CODES // (TILE_ROWS * cut.padded_k))
     places = runs(packing.program)
     parts = [
@@ -219,7 +221,7 @@ def _unpack_codes(xp: Namespace, packing: Packing, weight: Array) -> Array:
         words = xp.take(flat, constant(xp, inverse, weight), axis=2)
         words = xp.reshape(words, (*flat.shape[:2], program.words, 32))
         parts.append(_unpack_tiles(xp, packing, words, places))
-    codes = _drop_groups(xp, packing, xp.concat(parts, axis=0)[: packing.n, :])
+    codes = _drop_groups(xp, packing, _natural(xp, packing, xp.concat(parts, axis=0)))
     return contiguous(xp, codes).view(getattr(xp, packing.element.code_dtype.name))
 
 
@@ -252,6 +254,23 @@ def _fragment(xp: Namespace, packing: Packing, codes: Array) -> Array:
     #       tile row_half g atom step k_half t lane -> tile atom g t step k_half row_half lane
     ordered = xp.permute_dims(split, (0, 3, 2, 6, 4, 5, 1, 7))
     return xp.reshape(ordered, (tiles, atoms, 32, program.codes))
+
+
+def _stored(xp: Namespace, packing: Packing, rows: Array) -> Array:
+    """All rows, padding included, in the order in which they are stored."""
+    places = packing.row_places
+    if isinstance(places, slice):
+        return rows
+    order = sources(places, packing.stored_tiles * TILE_ROWS)
+    return xp.take(rows, constant(xp, order, rows), axis=0)
+
+
+def _natural(xp: Namespace, packing: Packing, stored: Array) -> Array:
+    """The inverse of :func:`_stored`, without the padding."""
+    places = packing.row_places
+    if isinstance(places, slice):
+        return stored[places, :]
+    return xp.take(stored, constant(xp, places, stored), axis=0)
 
 
 def _table_offsets(program: DecodeProgram) -> NDArray[np.int32]:
@@ -291,7 +310,7 @@ def _pack_metadata(xp: Namespace, packing: Packing, values: Array) -> Array:
     raw = raw_bits(xp, values)
     raw = xp.take(raw, constant(xp, np.arange(packing.n) // rows, values), axis=0)
     raw = pad_columns(xp, raw, packing.geometry.padded_groups, 0)
-    raw = pad_rows(xp, raw, packing.stored_tiles * TILE_ROWS, 0)
+    raw = _stored(xp, packing, pad_rows(xp, raw, packing.stored_tiles * TILE_ROWS, 0))
     banded = xp.reshape(raw, (packing.bands, BAND_TILES, TILE_ROWS, -1))
     ordered = xp.take(banded, constant(xp, METADATA_ROWS, values), axis=2)
     return contiguous(xp, xp.permute_dims(ordered, (0, 3, 1, 2))).view(values.dtype)
@@ -302,7 +321,7 @@ def _unpack_metadata(xp: Namespace, packing: Packing, packed: Array) -> Array:
     raw = xp.take(raw, constant(xp, np.argsort(METADATA_ROWS), packed), axis=2)
     raw = xp.reshape(raw, (packing.stored_tiles * TILE_ROWS, -1))
     rows = packing.weight.group[0] or packing.n
-    kept = raw[: packing.n : rows, : packing.geometry.groups]
+    kept = _natural(xp, packing, raw)[::rows, : packing.geometry.groups]
     return contiguous(xp, kept).view(packed.dtype)
 
 

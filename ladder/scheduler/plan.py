@@ -22,13 +22,10 @@ from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.stage import (
     CHUNK_BYTES,
-    AddBias,
     EpilogueStage,
-    GlobalScale,
     LoadRing,
     Reduce,
     Stage,
-    TokenScale,
 )
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
@@ -243,6 +240,11 @@ class Plan:
         return ACCUMULATOR[self.op.activation.name]
 
     @property
+    def out_channels(self) -> int:
+        """Columns of y that a CTA stores: its channels, or half of them where the other half are gates."""
+        return self.tiling.channels // (2 if self.op.gated else 1)
+
+    @property
     def channel_tiles(self) -> int:
         """CTAs along the output channels."""
         return -(-self.packing.row_tiles // self.tiling.tile_rows)
@@ -364,11 +366,12 @@ class Plan:
         weights: Quantized,
         bias: NDArray[Any] | None = None,
         x_scale: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         """The plan's NumPy meaning, see :func:`ladder.scheduler.interpret.run`."""
         from ladder.scheduler.interpret import run
 
-        return run(self, x, weights, bias, x_scale)
+        return run(self, x, weights, bias, x_scale, residual)
 
     def to_json(self) -> str:
         """Stable text that :meth:`from_json` reads back."""
@@ -386,15 +389,3 @@ class Plan:
         from ladder.scheduler.serial import load_plan
 
         return load_plan(text)
-
-
-def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:
-    """The epilogue that an operator asks for."""
-    steps: list[EpilogueStage] = []
-    if packing.has_global_scale:
-        steps.append(GlobalScale())
-    if op.activation_scale:
-        steps.append(TokenScale())
-    if op.bias:
-        steps.append(AddBias())
-    return tuple(steps)

@@ -101,7 +101,9 @@ class PlanSet:
         """
         return PlanSet(tuple(plan.with_(**decisions) for plan in self.plans))
 
-    def run(self, x: Any, weights: Any, bias: Any = None, x_scale: Any = None) -> Any:
+    def run(
+        self, x: Any, weights: Any, bias: Any = None, x_scale: Any = None, residual: Any = None
+    ) -> Any:
         """The NumPy meaning: :meth:`Plan.run` of the plan for the rows of x.
 
         Raises:
@@ -112,7 +114,7 @@ class PlanSet:
         from ladder.scheduler.operand_check import array_of
 
         rows = prod(array_of("x", x, self.op).shape[:-1])
-        return self.plan_for(rows).run(x, weights, bias, x_scale)
+        return self.plan_for(rows).run(x, weights, bias, x_scale, residual)
 
     def explain(self) -> str:
         """What was chosen for each range, and why."""

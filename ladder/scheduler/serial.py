@@ -24,14 +24,16 @@ from ladder.checks import TEXT, accept, shown
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.dequantize import Dequantize
+from ladder.graph.epilogue import Activated, AddResidual, Gated
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.dequantize_plan import DequantizePlan
+from ladder.scheduler.epilogue import Activation, AddBias, Gate, GlobalScale, Residual, TokenScale
 from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
+from ladder.scheduler.stage import EpilogueStage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
 from ladder.ttile import (
@@ -59,7 +61,8 @@ FORMATS = {
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType, GlobalScale, TokenScale, AddBias),
+    *(GroupedType, ComputeType, Activated, Gated, AddResidual),
+    *(GlobalScale, TokenScale, AddBias, Activation, Gate, Residual),
     *(QuantizeActivations, QuantizePlan, Dequantize, DequantizePlan),
 )
 
@@ -69,6 +72,8 @@ CLASSES: Mapping[str, type] = {cls.__name__: cls for cls in _CLASSES}
 #: (class, field) -> the value with which a field is left out, so that texts of before it, and their digests, stay what they are
 ADDED: Mapping[tuple[str, str], object] = {
     ("MatMul", "activation_scale"): False,
+    ("MatMul", "epilogue"): (),
+    ("Packing", "order"): "natural",
     ("Plan", "multicast"): 1,
 }
 
@@ -164,11 +169,7 @@ def decode(node: Json) -> Any:
         return cls(**parts)
     except (TypeError, LadderError) as error:
         what = error.what if isinstance(error, LadderError) else error
-        raise PlanError(
-            f"{tag} cannot be made: {what}",
-            at="plan JSON",
-            hint=DAMAGED,
-        ) from error
+        raise PlanError(f"{tag} cannot be made: {what}", at="plan JSON", hint=DAMAGED) from error
 
 
 def dump_plan(plan: Plan) -> str:
@@ -238,16 +239,16 @@ def load_packing(text: str) -> Packing:
 
 
 #: what all plans of a set share; written once
-_SHARED = ("op", "device", "packing")
+SHARED = ("op", "device", "packing")
 
 
 def dump_planset(plans: PlanSet) -> str:
     """Stable text of a plan set: operator, device and packing once, then each plan's own decisions."""
-    shared = {name: encode(getattr(plans, name)) for name in _SHARED}
+    shared = {name: encode(getattr(plans, name)) for name in SHARED}
     own = []
     for plan in plans.plans:
         node = encode(plan)
-        own.append({name: part for name, part in node.items() if name not in _SHARED})
+        own.append({name: part for name, part in node.items() if name not in SHARED})
     return json.dumps({"format": FORMATS[PlanSet], **shared, "plans": own}, separators=(",", ":"))
 
 
@@ -259,8 +260,8 @@ def load_planset(text: str) -> PlanSet:
     """
     with _reading(PlanSet):
         document = _document(PlanSet, text)
-        shared = {name: decode(document.get(name)) for name in _SHARED}
-        blank = dict.fromkeys(_SHARED)
+        shared = {name: decode(document.get(name)) for name in SHARED}
+        blank = dict.fromkeys(SHARED)
         plans = [decode({**node, **blank}) for node in document.get("plans", ())]
         found = PlanSet(tuple(replace(plan, **shared) for plan in plans))
         for plan in found.plans:

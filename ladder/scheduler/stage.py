@@ -332,58 +332,6 @@ class EpilogueStage(Stage):
 
 
 @dataclass(frozen=True)
-class GlobalScale(EpilogueStage):
-    """Multiply by the second-level scale of the whole tensor."""
-
-    name: ClassVar[str] = "global scale"
-
-    def evaluate(
-        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """NumPy meaning, see :class:`EpilogueStage`."""
-        scaled: NDArray[np.float32] = y * operands["global_scale"][0]
-        return scaled
-
-    def describe(self) -> str:
-        """One line for ``print(plan)``."""
-        return "y *= global scale"
-
-
-@dataclass(frozen=True)
-class TokenScale(EpilogueStage):
-    """Multiply each row of outputs by the scale of its activations, ``x_scale[m]``."""
-
-    name: ClassVar[str] = "token scale"
-
-    def evaluate(
-        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """NumPy meaning, see :class:`EpilogueStage`."""
-        return y * operands["x_scale"][:, None]
-
-    def describe(self) -> str:
-        """One line for ``print(plan)``."""
-        return "y *= x_scale[m]"
-
-
-@dataclass(frozen=True)
-class AddBias(EpilogueStage):
-    """Add ``bias[n]``."""
-
-    name: ClassVar[str] = "bias"
-
-    def evaluate(
-        self, y: NDArray[np.float32], operands: dict[str, NDArray[np.float32]]
-    ) -> NDArray[np.float32]:
-        """NumPy meaning, see :class:`EpilogueStage`."""
-        return y + operands["bias"][None, :]
-
-    def describe(self) -> str:
-        """One line for ``print(plan)``."""
-        return "y += bias[n]"
-
-
-@dataclass(frozen=True)
 class Store(Stage):
     """Transform-Store: cast to the output type and write ``y[m, n]``, masked at the edges.
 

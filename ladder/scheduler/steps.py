@@ -11,6 +11,7 @@ from ladder.primitives import Axes, Convert, Map, Pad, Primitive, Slice, Step, c
 from ladder.scheduler.geometry import round_up
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.row_order import HALF
 from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.ttile import Tile
 
@@ -53,12 +54,15 @@ def pack_steps(plan: Plan) -> Transfer:
     cut, program = packing.geometry, packing.program
     rows, fill = packing.stored_tiles * TILE_ROWS, packing.pad_code
     steps: list[Primitive] = []
-    extent = cut.k
+    n, extent = packing.n, cut.k
     if not cut.is_contiguous:
-        steps += pad_groups((packing.n, cut.k), cut.group, cut.padded_group, fill)
+        steps += pad_groups((n, cut.k), cut.group, cut.padded_group, fill)
         extent = cut.groups * cut.padded_group
-    if (rows, cut.padded_k) != (packing.n, extent):
-        steps.append(Pad((rows - packing.n, cut.padded_k - extent), value=fill))
+    if packing.order == "paired":
+        steps += pair_rows(n, extent, fill)
+        n = round_up(n // 2, HALF) * 2
+    if (rows, cut.padded_k) != (n, extent):
+        steps.append(Pad((rows - n, cut.padded_k - extent), value=fill))
     steps.append(
         Map(fragment_order(packing.stored_tiles, packing.atoms, program.steps, program.lanes))
     )
@@ -66,6 +70,16 @@ def pack_steps(plan: Plan) -> Transfer:
     return Transfer(
         "pack weight offline", chain(Tile((packing.n, packing.k), packing.element), *steps)
     )
+
+
+def pair_rows(n: int, k: int, fill: int) -> list[Primitive]:
+    """``[n, k]`` of gates above what they gate -> ``[2 * padded, k]``, 8 gates and 8 channels in turns."""
+    half, padded = n // 2, round_up(n // 2, HALF)
+    steps: list[Primitive] = [Map(Axes.reshape((n, k), (2, half, k)))]
+    if padded != half:
+        steps.append(Pad((0, padded - half, 0), value=fill))
+    view = (2, padded // HALF, HALF, k)
+    return [*steps, Map(Axes((2, padded, k), view, (1, 0, 2, 3), (2 * padded, k)))]
 
 
 def fragment_order(tiles: int, atoms: int, steps: int, lanes: int = 2) -> Axes:
@@ -160,12 +174,12 @@ def store_steps(plan: Plan) -> Transfer:
     """Transform-Store: a CTA's float32 totals -> y, cut at the edges."""
     op, tiling = plan.op, plan.tiling
     m = tokens_shown(plan)
-    tile = (tiling.channels, tiling.tokens)
+    tile = (plan.out_channels, tiling.tokens)
     steps: list[Primitive] = []
     if op.out.name != "float32":
         steps.append(Convert("float32", op.out, "register"))
     steps.append(Map(Axes.transpose(tile, (1, 0))))
-    left = (m - (m - 1) // tile[1] * tile[1], op.n - (op.n - 1) // tile[0] * tile[0])
+    left = (m - (m - 1) // tile[1] * tile[1], op.out_n - (op.out_n - 1) // tile[0] * tile[0])
     if left != (tile[1], tile[0]):
         steps.append(Slice((0, 0), left))
     return Transfer("store y register -> dram", chain(Tile(tile, "float32"), *steps))

@@ -20,8 +20,9 @@ from typing import Any, Protocol
 
 from ladder.errors import LadderError
 from ladder.graph.matmul import MatMul
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.packing import PACKING_VERSION, Packing
-from ladder.scheduler.plan import Plan, default_epilogue
+from ladder.scheduler.plan import Plan
 from ladder.scheduler.serial import FORMATS, decode, encode
 from ladder.scheduler.verify import problems
 from ladder.ttile import Device

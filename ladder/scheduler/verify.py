@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from ladder.errors import PlanError
+from ladder.scheduler.choose import row_order
 from ladder.scheduler.decisions import OFFERED, misfits
-from ladder.scheduler.plan import Plan, default_epilogue
+from ladder.scheduler.epilogue import OPERATORS_OWN, default_epilogue
+from ladder.scheduler.plan import Plan
 from ladder.scheduler.problem import Problem, Rule
 from ladder.scheduler.registers import given
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
@@ -88,6 +90,11 @@ def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
             f"the packing holds {packing.weight}[{packing.n}, {packing.k}],"
             f" the operator reads {op.weight}[{op.n}, {op.k}]",
             "choose a packing of the operator",
+        )
+    if packing.order != (wanted := row_order(op)):
+        yield Problem(
+            f"the packing holds rows in {packing.order} order, the epilogue asks for the {wanted} one",
+            "choose a packing of the operator with its epilogue",
         )
     if packing.program.compute != op.activation.name:
         yield Problem(
@@ -269,13 +276,18 @@ def rows_fit_the_grid(plan: Plan) -> Iterator[Problem]:
 
 
 def epilogue_is_whole(plan: Plan) -> Iterator[Problem]:
-    """The epilogue holds all that the operator and its packing ask for."""
-    for wanted in default_epilogue(plan.op, plan.packing):
-        if plan.epilogue.count(wanted) != 1:
-            yield Problem(
-                f"the epilogue holds {wanted.name} {plan.epilogue.count(wanted)} times, not once",
-                "start from default_epilogue(op, packing)",
-            )
+    """The epilogue holds all that the operator and its packing ask for, in that order."""
+    found, wanted = plan.epilogue, default_epilogue(plan.op, plan.packing)
+    hint = "start from default_epilogue(op, packing)"
+    for step in dict.fromkeys((*wanted, *found)):
+        count, asked = found.count(step), wanted.count(step)
+        if count < asked or (count > asked and isinstance(step, OPERATORS_OWN)):
+            times = "not once" if asked == 1 else f"not {asked} times"
+            yield Problem(f"the epilogue holds {step.name} {count} times, {times}", hint)
+            return
+    rest = iter(found)
+    if not all(step in rest for step in wanted):
+        yield Problem("the epilogue has another order than the operator's steps", hint)
 
 
 def shared_memory_fits(plan: Plan) -> Iterator[Problem]:

@@ -8,13 +8,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, read_only, where
+from ladder.parallel import each
+from ladder.ttype.arrays import Array, Bools, Codes, Values, as_array, as_values, where
 from ladder.ttype.compute import ComputeType
 from ladder.ttype.element import TType
 from ladder.ttype.group import GroupedType
 from ladder.ttype.quantized import Quantized, row_chunks, spread
 from ladder.ttype.resolve import weight_type
 from ladder.ttype.scale import SCALE_TYPES, ScaleType
+
+#: weights from which on rows are quantised in several threads, and about so many together
+LARGE = 1 << 20
+PART_WEIGHTS = 1 << 20
 
 
 def quantize(weights: ArrayLike, wt: GroupedType | TType | ComputeType | str) -> Quantized:
@@ -40,22 +45,13 @@ def quantize(weights: ArrayLike, wt: GroupedType | TType | ComputeType | str) ->
     """
     wt = weight_type(wt)
     given = _weights(weights, wt)
-    if wt.scale_type is None:
-        return Quantized(wt, read_only(_encode(given, wt, None)))
-    spans = _spans(given, wt)
-    fit = _fit(spans, wt.element, asymmetric=wt.zero is not None)
-    global_scale = _global_scale(fit, wt, wt.scale_type)
-    scales, zero_codes = _metadata(spans, fit, global_scale, wt, wt.scale_type)
-    full = scales * global_scale
-    zeros = _stored_zeros(zero_codes, full, wt)
-    codes = _encode(given, wt, _Affine(full, _offsets(zeros, full, wt)))
-    return Quantized(
-        wt,
-        read_only(codes),
-        scales=scales.astype(wt.scale_type.dtype),
-        zeros=zeros,
-        global_scale=global_scale if wt.second else None,
-    )
+    whole = slice(0, given.shape[0])
+    if wt.second is not None or given.size < LARGE:
+        return _joined(wt, [_rows(given, whole, wt)])
+    try:
+        return _joined(wt, each(lambda rows: _rows(given, rows, wt), _parts(given, wt)))
+    except TypeDeclarationError:
+        return _joined(wt, [_rows(given, whole, wt)])  # raises with places in the whole weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +70,65 @@ class _Affine:
     offset: Values
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some rows of a weight, quantised."""
+
+    codes: Codes
+    scales: Array | None = None
+    zeros: Array | None = None
+    global_scale: float | None = None
+
+
+def _parts(weights: Array, wt: GroupedType) -> list[slice]:
+    """Rows that are quantised together: whole groups, about :data:`PART_WEIGHTS`."""
+    n, k = weights.shape
+    rows, _ = wt.group_extents(n, k)
+    step = max(1, PART_WEIGHTS // (k * rows)) * rows
+    return [slice(first, min(n, first + step)) for first in range(0, n, step)]
+
+
+def _rows(weights: Array, rows: slice, wt: GroupedType) -> _Part:
+    """Quantise some rows, whose groups are all theirs."""
+    given = _finite(weights[rows], wt)
+    if wt.scale_type is None:
+        return _Part(_encode(given, wt, None))
+    spans = _spans(given, wt)
+    fit = _fit(spans, wt.element, asymmetric=wt.zero is not None)
+    global_scale = _global_scale(fit, wt, wt.scale_type)
+    scales, zero_codes = _metadata(spans, fit, global_scale, wt, wt.scale_type)
+    full = scales * global_scale
+    zeros = _stored_zeros(zero_codes, full, wt)
+    codes = _encode(given, wt, _Affine(full, _offsets(zeros, full, wt)))
+    return _Part(
+        codes,
+        scales.astype(wt.scale_type.dtype),
+        zeros,
+        global_scale if wt.second else None,
+    )
+
+
+def _joined(wt: GroupedType, parts: list[_Part]) -> Quantized:
+    """Parts of a weight, one below the other."""
+
+    def whole(arrays: list[Array | None]) -> Array | None:
+        given = [one for one in arrays if one is not None]
+        return (given[0] if len(given) == 1 else np.concatenate(given)) if given else None
+
+    codes = whole([part.codes for part in parts])
+    assert codes is not None
+    codes.setflags(write=False)
+    return Quantized(
+        wt,
+        codes,
+        scales=whole([part.scales for part in parts]),
+        zeros=whole([part.zeros for part in parts]),
+        global_scale=parts[0].global_scale,
+    )
+
+
 def _weights(weights: ArrayLike, wt: GroupedType) -> Array:
-    """A float array [N, K] without NaN and infinities; float32 and float64 are not copied."""
+    """An array [N, K] of real numbers."""
     given = as_array(weights, at=wt)
     if given.ndim != 2 or 0 in given.shape:
         raise ShapeError(
@@ -83,8 +136,17 @@ def _weights(weights: ArrayLike, wt: GroupedType) -> Array:
             at=wt,
             hint="output channels first; a stack of weights is quantised one by one",
         )
+    if given.dtype.kind in "cOSU":
+        as_values(given, at="quantize")  # refuses it
+    return given
+
+
+def _finite(weights: Array, wt: GroupedType) -> Array:
+    """Floats without NaN and infinities; float32 and float64 are not copied, numbers of 16 bits become float32."""
+    given = weights
     if given.dtype not in (np.float32, np.float64):
-        given = as_values(given, at="quantize")
+        is_short = given.dtype.itemsize == 2 and given.dtype.kind in "fV"
+        given = given.astype(np.float32) if is_short else as_values(given, at="quantize")
     finite = np.isfinite(given)
     if not finite.all():
         raise TypeDeclarationError(
@@ -205,9 +267,25 @@ def _encode(weights: Array, wt: GroupedType, affine: _Affine | None) -> Codes:
     for rows in row_chunks(shape):
         targets = weights[rows].astype(np.float64)
         if affine is not None:
-            extents = wt.group_extents(*shape)
-            scale = spread(affine.scale, extents, shape, rows)
-            np.divide(targets, scale, out=targets, where=scale != 0)
-            targets += spread(affine.offset, extents, shape, rows)
+            _apply(affine, targets, wt.group_extents(*shape), shape, rows)
         codes[rows] = wt.element.encode(targets)
     return codes
+
+
+def _apply(
+    affine: _Affine, targets: Values, extents: tuple[int, int], shape: tuple[int, int], rows: slice
+) -> None:
+    """``targets / scale + offset`` in place; a scale of 0 divides nothing."""
+    height, width = extents
+    if height == 1 and shape[1] % width == 0:  # groups are an axis: nothing has to be spread out
+        groups = targets.reshape(targets.shape[0], -1, width)
+        scale, offset = affine.scale[rows][..., None], affine.offset[rows][..., None]
+    else:
+        groups, scale = targets, spread(affine.scale, extents, shape, rows)
+        offset = spread(affine.offset, extents, shape, rows)
+    is_zero = scale == 0
+    if is_zero.any():
+        scale = np.where(is_zero, 1.0, scale)
+    groups /= scale
+    if offset.any():
+        groups += offset

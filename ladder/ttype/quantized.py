@@ -19,6 +19,9 @@ from ladder.ttype.resolve import weight_type
 #: elements that NumPy handles at once, so that float64 temporaries stay in the tens of megabytes
 CHUNK_ELEMENTS = 1 << 20
 
+#: codes that are taken as they were written, see :meth:`Quantized.restored`
+LARGE_BYTES = 1 << 20
+
 
 class Quantized:
     """A weight [N, K] in a grouped type; immutable, its arrays are read-only.
@@ -49,6 +52,42 @@ class Quantized:
         self._scales = _scales(self._type, scales, self.shape)
         self._zeros = _zeros(self._type, zeros, self.shape)
         self._global_scale = _global_scale(self._type, global_scale)
+
+    @classmethod
+    def restored(
+        cls,
+        type: GroupedType,  # noqa: A002  # as the attribute is called
+        codes: Array | None,
+        scales: Array | None = None,
+        zeros: Array | None = None,
+        global_scale: ArrayLike | None = None,
+    ) -> Quantized:
+        """A weight from the arrays of another, which were written and read: shapes and dtypes are checked, large codes are not read.
+
+        Raises:
+            TypeDeclarationError: an array does not have the dtype that the type asks for.
+            ShapeError: it has another shape.
+        """
+        if codes is None or codes.nbytes < LARGE_BYTES:
+            return cls(type, () if codes is None else codes, scales, zeros, global_scale)
+        if codes.ndim != 2 or codes.dtype != type.element.code_dtype:
+            raise TypeDeclarationError(
+                f"codes are {codes.dtype}{list(codes.shape)}",
+                at=type,
+                hint=f"codes are {type.element.code_dtype}[N, K]",
+            )
+        kept = codes.view()
+        kept.flags.writeable = False
+        n, k = kept.shape
+        found = cls.__new__(cls)
+        vars(found).update(
+            _type=type,
+            _codes=kept,
+            _scales=_scales(type, scales, (n, k)),
+            _zeros=_zeros(type, zeros, (n, k)),
+            _global_scale=_global_scale(type, global_scale),
+        )
+        return found
 
     @property
     def type(self) -> GroupedType:

@@ -179,3 +179,14 @@ def test_a_suite_that_is_unknown_and_a_choice_of_nothing_are_refused():
 def test_a_filter_that_means_nothing_is_refused(term):
     with pytest.raises(ValueError, match="no filter"):
         parse_filter([term])
+
+
+def test_the_epilogue_suite_times_each_epilogue_beside_the_product_alone():
+    cases = grid("epilogue")
+    found = {(case.n, case.k, case.epilogue) for case in cases}
+    gate, down = (57344, 8192), (8192, 28672)
+    assert found == {(*gate, ""), (*gate, "silu_gate"), (*down, ""), (*down, "residual")}
+    assert {case.m for case in cases} == {1, 32, 4096}
+    assert {case.operator.out_n for case in cases if case.n == 57344} == {57344, 28672}
+    assert len({case.artifact for case in cases}) == len(cases) == 20
+    assert Case("int4", 64, 64, 1, "float16", epilogue="silu_gate+residual").operator.residual

@@ -85,3 +85,20 @@ def test_activations_of_8_bits_have_scales_that_bring_their_rows_to_about_1(dtyp
     sizes = x.double().square().mean(dim=1).sqrt() * scales.double()
     assert 0.4 < float(sizes.min()) < float(sizes.max()) < 1.7
     assert operands.row_scales(64, "float16", "cpu") is None
+
+
+@pytest.mark.parametrize("steps", ["", "gelu", "gelu_tanh", "silu_gate+residual", "residual+tanh"])
+def test_what_an_epilogue_makes_of_exact_sums(steps):
+    from benchmarks.grid import Case
+    from benchmarks.operands import with_epilogue
+    from ladder.graph.epilogue import AddResidual
+
+    op = Case("int4", 8, 64, 3, "float16", epilogue=steps).operator
+    sums = torch.randn((3, 8), dtype=torch.float64)
+    residual, exact = with_epilogue(op, sums)
+    assert (residual is not None) == op.residual
+    wanted = sums.numpy()
+    for step in op.epilogue:
+        added = (residual.double().numpy(),) if isinstance(step, AddResidual) else ()
+        wanted = step.apply(wanted, added)
+    np.testing.assert_allclose(exact.numpy(), wanted, rtol=1e-12)

@@ -57,6 +57,22 @@ def test_run_prints_the_error_against_float64(
     assert 0 < record["error"] < 1e-3
 
 
+@pytest.mark.parametrize("on", ["numpy", "emulator"])
+def test_an_epilogue_by_its_steps(
+    tmp_path: Path, on: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = ("--epilogue", "gelu_gate, residual")
+    assert run(("compile", *REQUEST, "-m", "2", *steps, "--output", str(tmp_path / "k"))) == 0
+    assert ladder.load(tmp_path / "k").plan.op.out_n == 24
+    capsys.readouterr()
+    assert run(("run", str(tmp_path / "k"), "-m", "2", "--on", on, "--json")) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert "gelu(gate)*up, residual" in record["operator"]
+    assert 0 < record["error"] < 1e-3
+    assert run(("plan", *REQUEST, "--epilogue", "mish")) == 1
+    assert "not a tuple of names of steps" in capsys.readouterr().err
+
+
 def test_run_chooses_where_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(("run", str(folder), "-m", "2")) == 0
     assert "m = 2 on " in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -25,8 +26,14 @@ DTYPES: dict[str, Any] = {
     "float32": np.float32,
 }
 
-#: plan, x, weights, bias -> y of the kernel on the CPU
+#: plan, x, weights, bias, x_scale, residual, out -> y of the kernel on the CPU
 Emulated = Callable[..., NDArray[Any]]
+
+
+def body(source: str) -> str:
+    """The kernel without TVM's preamble, under a name that does not change with the plan's hash."""
+    text = source[source.rindex('extern "C" __global__') :]
+    return re.sub(r"_[0-9a-f]{12}_kernel", "_kernel", text)
 
 
 @cache
@@ -44,10 +51,13 @@ def emulated() -> Emulated:
         weights: ladder.Quantized,
         bias: NDArray[Any] | None = None,
         x_scale: NDArray[Any] | None = None,
+        residual: NDArray[Any] | None = None,
+        out: NDArray[Any] | None = None,
     ) -> NDArray[Any]:
         packed = Packed(plan.packing, plan.packing.pack(weights))
         variant = Variant(plan=plan, lowered=_lowered(plan), cubins={})
-        y: NDArray[Any] = emulate([variant], packed.key, Operands(x, packed, bias, None, x_scale))
+        given = Operands(x, packed, bias, out, x_scale, residual)
+        y: NDArray[Any] = emulate([variant], packed.key, given)
         return y
 
     return run

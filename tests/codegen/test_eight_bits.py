@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ladder
+from ladder.codegen.lower import lower
+from ladder.codegen.machine_code import compile_kernel
+from ladder.codegen.toolchain import Toolchain
 from ladder.emulator import translate
 from ladder.emulator.matrix import Problem
 from ladder.errors import LadderError, ScheduleError
 from ladder.graph.draw import activations, row_scales
 from ladder.runtime.error_bar import PROMISED, error_bar
 from ladder.scheduler import Plan, Tiling, choose_packing
-from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.raster import group_of
 from ladder.scheduler.tiling import TILE_TOKENS
 from tests.codegen.conftest import Emulated
@@ -176,6 +179,18 @@ def test_tiles_in_groups_are_each_done_once(emulated: Emulated, activation: str,
     plan.verify()
     assert group_of(plan) == 4
     check(emulated, plan, 77)
+
+
+@pytest.mark.parametrize("activation, name", [("int8", "int8"), ("int8", "int4")])
+def test_many_tiles_of_any_number_spill_nothing(activation: str, name: str) -> None:
+    """224 channel tiles: what is made of a tile's number does not wait in registers for the next."""
+    if not Toolchain.available():
+        pytest.skip("no CUDA compiler on this machine")
+    op = replace(operator(activation, name, 28672, 8192), m=4096)
+    plan: Any = ladder.schedule(op, "h200")
+    assert (plan.persistent, plan.split, group_of(plan)) == (True, 1, 4)
+    cubin = compile_kernel(lower(plan).source, "sm_90a")
+    assert (cubin.spill_bytes, cubin.stack_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])

@@ -13,6 +13,7 @@ from ladder.codegen.kernel import CeilDiv
 from ladder.codegen.lower import kernel_name, lower
 from ladder.errors import PlanError
 from ladder.scheduler import Plan, Tiling
+from tests.codegen.conftest import body
 
 INT4 = ladder.types["int4"].grouped(128, scale="float16", zero="integer")
 
@@ -35,12 +36,6 @@ def specialised(weight: ladder.GroupedType = INT4, **fixed: object) -> Plan:
     decisions = {"tiling": Tiling(1, 4, 1, 1, 2), "depth": 3, "split": 2, **fixed}
     plans = ladder.schedule(op, "h200", family="specialised", m_range=(0, None), **decisions)
     return plans.plan_for(64)
-
-
-def body(source: str) -> str:
-    """The kernel without TVM's preamble, under a name that does not change with the plan's hash."""
-    text = source[source.rindex('extern "C" __global__') :]
-    return re.sub(r"_[0-9a-f]{12}_kernel", "_kernel", text)
 
 
 def test_the_skinny_family_prints_as_agreed(golden: Callable[[str, str], None]) -> None:

@@ -16,7 +16,7 @@ from ladder.emulator import translate
 from ladder.emulator.matrix import Problem
 from ladder.errors import LadderError
 from ladder.scheduler import Plan, Tiling, choose_packing
-from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.epilogue import default_epilogue
 from ladder.ttype import GroupedType, TType
 from tests.codegen.conftest import DTYPES, Emulated
 

@@ -28,6 +28,9 @@ EXAMPLES: dict[str, tuple[tuple[float, ...], float]] = {
     "cvt_s8_f32": ((-300.0,), 0xFFFFFF80),
     "cvt_e4m3x2_f32": ((1.0, -1.0), 0x38B8),
     "cvt_bf16_f32": ((1.5,), 0x3FC0),
+    "fma_f32": ((3.0, 1 / 3, -1.0), 2.0**-25),  # what the product of a rounded third was rounded by
+    "ex2_f32": ((-3.0,), 0.125),
+    "rcp_f32": ((-4.0,), -0.25),
     "lop3_96": ((0b1100, 0b1010, 0b1001), 0b1111),  # xor of three
     "lop3_e4": ((0xF0F0, 0xCCCC, 0xAAAA), 0xE4E4),
 }

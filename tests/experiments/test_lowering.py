@@ -102,8 +102,42 @@ def test_a_point_that_cannot_be_had_says_why() -> None:
     assert caught.value.what
 
 
-def test_only_float_activations_run_here() -> None:
+def test_a_place_that_is_none_is_refused() -> None:
     given = sweep()
     lowering = lower(points(given)["register"], given)
-    with pytest.raises(ExperimentError, match="on 'cuda'"):
+    with pytest.raises(ExperimentError, match="no place is called 'cuda'"):
         run(lowering, np.ones((3, K), np.float16), None, "cuda")
+
+
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+@pytest.mark.parametrize("device", ["numpy", "emulator"])
+@pytest.mark.parametrize("source", ["global", "source"])
+@pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn"])
+def test_quantised_activations_run_with_a_scale_a_row(
+    target: str, source: str, device: str, monkeypatch
+) -> None:
+    if device == "emulator":
+        pytest.importorskip("tvm")
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    weight = {"int8": "int4", "fp8_e4m3fn": "fp4_e2m1"}[target]
+    wt = ladder.types[weight].grouped(128)
+    rng = np.random.default_rng(3)
+    q = ladder.quantize(rng.standard_normal((N, K)), wt)
+    x = (np.array([[1e-3], [1.0], [30.0]]) * rng.standard_normal((3, K))).astype(np.float16)
+    given = Sweep(
+        shapes=[(N, K)], weights=[wt], ms=[3], activations=[target], sources=[source],
+        placements=["register"],
+    )  # fmt: skip
+    lowering = lower(next(iter(given.points())), given)
+    assert [kernel.name for kernel in lowering.kernels][-1] == "matmul"
+    y = run(lowering, x, q, device).astype(np.float64)
+    exact = x.astype(np.float64) @ q.dequantize().T
+    for row, want in zip(y, exact, strict=True):  # each row has its own scale
+        assert np.linalg.norm(row - want) <= 0.04 * np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("placement", ["offline", "global"])
+def test_decoded_weights_of_8_bits_have_no_scales(placement: str) -> None:
+    given = sweep(activations=["int8"], placements=[placement])
+    with pytest.raises(LadderError):
+        lower(points(given)[placement], given)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import ladder
+from ladder.runtime.buffer import DeviceBuffer
+from ladder.runtime.driver import cuda_driver
+from ladder.runtime.error_bar import error_bar
 
 pytestmark = pytest.mark.gpu
 
@@ -13,8 +18,6 @@ pytestmark = pytest.mark.gpu
 @pytest.fixture(scope="module")
 def device():
     """The catalogue's device for this GPU."""
-    from ladder.runtime.driver import cuda_driver
-
     capability = cuda_driver().compute_capability(0)
     names = {(9, 0): "h200", (8, 0): "a100", (8, 6): "rtx3090", (8, 7): "orin", (8, 9): "rtx4090"}
     if capability not in names:
@@ -55,3 +58,29 @@ def test_the_last_rows_of_an_output_past_2_to_the_31(device, m):
     np.testing.assert_array_equal(y[-16:], kernel(x[-16:], packed))
     np.testing.assert_array_equal(y[:16], kernel(x[:16], packed))
     assert np.abs(y[-16:]).max() > 1
+
+
+@pytest.mark.parametrize("m", [1, 8, 40, 300, 1100])
+@pytest.mark.parametrize(
+    "steps",
+    [("gelu",), ("tanh", "residual"), ("silu_gate",), ("gelu_gate", "residual"), ("gelu_tanh",)],
+    ids="+".join,
+)
+def test_epilogues_at_every_m_and_in_place(device, steps, m):
+    """What the emulator takes by their exact results, the GPU's fast functions; y over the residual, call after call."""
+    weight = ladder.types["int4"].grouped(128, zero="integer")
+    for n, k, launch in ((4096, 1024, "pdl"), (1180, 520, "plain")):
+        op = ladder.matmul(None, n, k, activation="float16", weight=weight, epilogue=steps)
+        rng = np.random.default_rng(m)
+        q = ladder.quantize(rng.standard_normal((n, k), np.float32) / np.sqrt(k), weight)
+        x = rng.standard_normal((m, k)).astype(np.float16)
+        added = rng.standard_normal((m, op.out_n)).astype(np.float16) if op.residual else None
+        kernel = ladder.compile(ladder.schedule(op, device, launch=launch))
+        packed = kernel.pack(q).to("cuda:0")
+        y, want = kernel(x, packed, residual=added), op.reference(x, q, residual=added)
+        assert np.linalg.norm(y - want) <= error_bar(op) * np.linalg.norm(want)
+        if added is not None:
+            there = partial(DeviceBuffer.of, cuda_driver(), 0)
+            memory = there(added)
+            kernel(there(x), packed, residual=memory, out=memory)
+            np.testing.assert_array_equal(memory.numpy(), y)

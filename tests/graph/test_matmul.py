@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.graph.epilogue import AddResidual, Gated, Scaled
 from ladder.graph.matmul import MAX_EXTENT, MatMul, matmul
 from ladder.registry import types
-from ladder.ttype import GroupedType, Quantized, TType, bfloat16, float16, float32
+from ladder.ttype import GroupedType, Quantized, TType, bfloat16, float16, float32, quantize
 from ladder.ttype.encoding import Float
 
 INT4 = types["int4"]
@@ -179,3 +180,63 @@ def test_file_formats_are_no_types(name):
     with pytest.raises(TypeDeclarationError, match="is not offered") as caught:
         matmul(1, 32, 16, activation="float16", weight=name)
     assert "ladder.Quantized" in caught.value.hint
+
+
+# -- epilogue -------------------------------------------------------------------------------------------------------
+
+
+def with_steps(*steps, n=8, **more):
+    return matmul(2, n, 16, activation="float16", weight="int4", epilogue=steps, **more)
+
+
+def test_steps_by_name_and_by_value_are_the_same():
+    one = with_steps("silu_gate", "residual", bias=True)
+    other = with_steps(Gated("silu"), AddResidual(), bias=True)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert (one.gated, one.residual, one.out_n) == (True, True, 4)
+    assert str(one) == (
+        "matmul(x float16[2, 16], w int4[8, 16] + bias, silu(gate)*up, residual -> float16[2, 4])"
+    )
+
+
+@pytest.mark.parametrize(
+    "steps, n, text",
+    [
+        ("silu", 8, "epilogue is 'silu', not a tuple of names of steps"),
+        (("mish",), 8, "epilogue is a tuple ('mish',), not a tuple of names of steps"),
+        ((3,), 8, "epilogue is a tuple (3,), not"),
+        (("silu_gate",), 7, "7 channels have no two equal halves"),
+        (("silu_gate", "gelu_gate"), 8, "gated stands there 2 times"),
+        (("residual", "silu", "residual"), 8, "residual stands there 2 times"),
+        (("residual", "silu_gate"), 8, "cannot be added before the gate"),
+        ((Scaled(2.0),), 8, "kernels do not do times 2"),
+    ],
+)
+def test_epilogues_that_no_kernel_does(steps, n, text):
+    with pytest.raises(TypeDeclarationError) as caught:
+        matmul(1, n, 16, activation="float16", weight="int4", epilogue=steps)
+    assert text in caught.value.what
+    assert "residual" in caught.value.hint
+
+
+def test_what_an_epilogue_means():
+    rng = np.random.default_rng(0)
+    q = quantize(rng.normal(size=(8, 16)), INT4.grouped(16))
+    x, bias, r = rng.normal(size=(3, 16)), rng.normal(size=8), rng.normal(size=(3, 4))
+    op = matmul(
+        *(3, 8, 16),
+        activation="float16",
+        weight=q.type,
+        bias=True,
+        epilogue=("relu", "silu_gate", "residual"),
+    )
+    y = np.maximum(x @ q.dequantize().T + bias, 0)
+    want = y[:, :4] / (1 + np.exp(-y[:, :4])) * y[:, 4:] + r
+    np.testing.assert_allclose(op.reference(x, q, bias, residual=r), want)
+    with pytest.raises(ShapeError, match="the residual is missing"):
+        op.reference(x, q, bias)
+    with pytest.raises(ShapeError, match=r"residual is \[3, 8\], y is \[3, 4\]"):
+        op.reference(x, q, bias, residual=np.zeros((3, 8)))
+    with pytest.raises(ShapeError, match="a residual is given"):
+        with_steps().reference(x, quantize(np.ones((8, 16)), INT4), residual=r)

@@ -51,6 +51,7 @@ class FakePlan:
     packing: FakePacking = field(default_factory=FakePacking)
     arch: str = "sm_90a"
     activation_scale: bool = False
+    residual: bool = False
 
     @property
     def device(self):
@@ -66,6 +67,8 @@ class FakePlan:
             out=SimpleNamespace(name="float32"),
             bias=self.bias,
             activation_scale=self.activation_scale,
+            out_n=self.packing.n,
+            residual=self.residual,
         )
 
     def to_json(self):

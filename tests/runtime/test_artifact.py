@@ -85,7 +85,7 @@ def _edit(folder, change, *, sealed=True):
 @pytest.mark.parametrize(
     "change, text",
     [
-        (lambda m: m.update(format=99), "format 99, this version reads 1"),
+        (lambda m: m.update(format=99), "format 99, this version reads 2"),
         (lambda m: m.pop("packing"), "lacks or misspells 'packing'"),
         (lambda m: m["kernels"][0].pop("launch"), "lacks or misspells 'launch'"),
         (lambda m: m["kernels"][0].update(parameters=3), "lacks or misspells"),

@@ -65,6 +65,23 @@ def test_a_saved_kernel_comes_back_whole(folder, plans):
 
 
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
+def test_plans_of_a_set_are_written_once(folder, plans, tmp_path):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    size = len(json.dumps(manifest))
+    assert [one["plan"] for one in manifest["kernels"]] == list(range(len(plans)))
+    # format 1 wrote them out
+    for one, plan in zip(manifest["kernels"], plans, strict=True):
+        one["plan"] = json.loads(plan.to_json())
+    manifest["format"] = 1
+    manifest["sha256"] = manifest_digest(manifest)
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    assert len(json.dumps(manifest)) > 2 * size
+    assert [variant.plan for variant in load(tmp_path).variants] == list(plans)
+
+
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
 def test_a_saved_kernel_loads_and_runs_without_tvm(folder):
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(folder)],

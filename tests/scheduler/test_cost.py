@@ -197,3 +197,29 @@ def test_printed_arithmetic_holds_all_ceilings():
     for name in ("P tensor", "P_D alu", "P_D fma", "P_D lsu", "P_D issue", "BW shared", "BW l2"):
         assert name in text
     assert "us at M=512 = launch" in text
+
+
+def test_summing_over_a_cluster_costs_by_the_bytes_that_leave_a_cta():
+    alone = a_plan(m=256, family="specialised", tiling=Tiling(1, 8, 1, 1, 32), compute="wgmma")
+    two = replace(alone, split=2)
+    fit = FITS["specialised"]
+    added = estimate(two).launch_us - estimate(alone).launch_us
+    assert added == pytest.approx(128 * 256 * 4 / 2 / fit.exchange)
+
+
+def test_loading_for_each_other_saves_nothing_that_counts():
+    alone = a_plan(m=4096, family="specialised", tiling=Tiling(1, 8, 1, 1, 32), compute="wgmma")
+    pairs = replace(alone, multicast=2)
+    assert bound(estimate(pairs), "BW l2").amount == bound(estimate(alone), "BW l2").amount
+
+
+def test_ctas_that_share_an_sm_read_weights_together():
+    """Two rows of 256 channel tiles run at once where an SM holds two CTAs, and read the weights once."""
+    plan = a_plan(n=8192, k=16384, m=256, family="specialised", tiling=Tiling(1, 4, 1, 1, 16))
+    plan = replace(plan, compute="wgmma", depth=2)
+    cost = estimate(plan)
+    rows = cost.ctas // plan.channel_tiles
+    assert (rows, cost.resident) == (2, 2)
+    weights = plan.packing.nbytes
+    assert weights > 0.7 * H200.l2_bytes
+    assert bound(cost, "BW dram").amount < 1.5 * weights

@@ -12,7 +12,7 @@ from ladder.graph.matmul import matmul
 from ladder.registry import devices
 from ladder.scheduler import Plan, Tiling, schedule
 from ladder.scheduler.decisions import DECISIONS, decided, misfits
-from ladder.scheduler.stage import AddBias
+from ladder.scheduler.epilogue import AddBias
 
 
 def a_plan() -> Plan:

@@ -10,7 +10,8 @@ from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import types
 from ladder.scheduler import Plan, Tiling, schedule
-from ladder.scheduler.stage import AddBias, GlobalScale, LoadRing
+from ladder.scheduler.epilogue import AddBias, GlobalScale
+from ladder.scheduler.stage import LoadRing
 
 INT4 = types["int4"]
 W4 = INT4.grouped(128, zero="integer")

@@ -56,3 +56,8 @@ def test_ctas_that_load_for_each_other_have_one_token_tile():
     assert group_of(plan) == 1
     places = index_of(plan, 8, np.array([0, 0, 1]), np.array([0, 1, 0]))
     assert list(places) == [0, 1, plan.channel_tiles]
+
+
+def test_too_few_token_tiles_for_a_group_go_channel_by_channel():
+    assert group_of(a_plan(m_range=(256, 768))) == 1
+    assert group_of(a_plan(m_range=(256, 769))) == group_of(a_plan(m_range=(1, None))) == GROUP

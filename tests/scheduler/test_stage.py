@@ -8,10 +8,9 @@ import pytest
 from ladder.graph.matmul import matmul
 from ladder.registry import types
 from ladder.scheduler import schedule
+from ladder.scheduler.epilogue import AddBias, GlobalScale
 from ladder.scheduler.stage import (
-    AddBias,
     EpilogueStage,
-    GlobalScale,
     GroupScale,
     LoadRing,
     Multiply,

@@ -11,8 +11,7 @@ from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, Tiling, check, choose_packing, schedule, verify
-from ladder.scheduler.plan import default_epilogue
-from ladder.scheduler.stage import AddBias
+from ladder.scheduler.epilogue import AddBias, default_epilogue
 from ladder.scheduler.verify import FIRST, RULES
 
 H200 = devices["h200"]

@@ -11,7 +11,7 @@ from ladder.errors import PlanError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, Tiling, check, choose_packing, verify
-from ladder.scheduler.plan import default_epilogue
+from ladder.scheduler.epilogue import default_epilogue
 
 H200 = devices["h200"]
 INT4 = types["int4"]

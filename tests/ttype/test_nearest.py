@@ -1,40 +1,49 @@
-"""The search structure behind encoding."""
+"""Buckets find what a binary search finds, for every shipped table and at every threshold."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
 
-from ladder.ttype.nearest import Nearest, prefer_upper
+from ladder.ttype import TType, types
+from ladder.ttype.nearest import LARGE, Buckets, Nearest
+
+NAMES = sorted(t.name for t in types.values() if isinstance(t, TType) and t.bits <= 8)
 
 
-@pytest.mark.parametrize(
-    "lower,upper,wins", [(0, 1, False), (1, 2, True), (4, 2, True), (2, 4, False), (7, 3, True)]
-)
-def test_ties_go_to_the_even_code_and_then_to_the_lower(lower, upper, wins) -> None:
-    assert prefer_upper(lower, upper) is wins
+def hard_inputs(nearest: Nearest) -> np.ndarray:
+    """Thresholds and values with their neighbours, zeros of both signs, ends of the range, and numbers of all sizes."""
+    points = np.concatenate([nearest.thresholds, nearest.values[np.isfinite(nearest.values)]])
+    with np.errstate(over="ignore"):
+        points = np.concatenate(
+            [points, np.nextafter(points, -np.inf), np.nextafter(points, np.inf)]
+        )
+    edges = [0.0, -0.0, 5e-324, -5e-324, 2.0**-1022, -(2.0**-1022), np.inf, -np.inf, 1e308, -1e308]
+    rng = np.random.default_rng(0)
+    sizes = np.exp2(rng.uniform(-30, 20, 2000)) * rng.choice([-1.0, 1.0], 2000)
+    return np.concatenate([points, edges, sizes, rng.normal(size=2000)])
 
 
-def test_thresholds_are_the_first_inputs_of_the_upper_value() -> None:
-    nearest = Nearest.of(np.array([0.0, 1.0, 2.0, math.inf, -math.inf, math.nan, -0.0, 1.0]))
-    assert nearest.codes.tolist() == [4, 6, 0, 1, 2, 3]
-    assert nearest.values.tolist() == [-math.inf, 0, 0, 1, 2, math.inf]
-    lowest = math.nextafter(-math.inf, 0)
-    assert nearest.thresholds.tolist() == [lowest, 0.0, math.nextafter(0.5, 1), 1.5, math.inf]
+@pytest.mark.parametrize("name", NAMES)
+def test_buckets_agree_with_the_search(name):
+    nearest = Nearest.of(types[name].values)
+    buckets = Buckets.of(nearest)
+    assert buckets is not None
+    inputs = hard_inputs(nearest)
+    np.testing.assert_array_equal(buckets.encode(inputs), nearest.search(inputs))
 
 
-def test_overflow_begins_half_a_step_beyond_the_end() -> None:
-    even = Nearest.of(np.array([1.0, 2.0, 4.0]))  # the largest value has code 2
-    assert even.overflows(np.array([5.0, math.nextafter(5, 6), 0.5, 0.4])).tolist() == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    odd = Nearest.of(np.array([1.0, 3.0]))
-    assert odd.overflows(np.array([4.0, math.nextafter(4, 0)])).tolist() == [True, False]
-    single = Nearest.of(np.array([1.0, math.nan]))
-    assert single.overflows(np.array([1.0, 1.1])).tolist() == [False, True]
-    assert single.encode(np.array([-5.0, 9.0])).tolist() == [0, 0]
+def test_large_arrays_take_buckets_and_keep_their_shape(monkeypatch):
+    nearest = Nearest.of(types["nf4"].values)
+    inputs = np.random.default_rng(1).normal(size=(257, 256))
+    assert inputs.size >= LARGE
+    want = nearest.search(inputs)
+    monkeypatch.setattr(Nearest, "search", None)
+    np.testing.assert_array_equal(nearest.encode(inputs[:, ::-1]), want[:, ::-1])
+
+
+def test_thresholds_that_lie_too_close_are_searched():
+    nearest = Nearest.of(np.array([0.0, 1.0, 1.0001, 1.0002]))
+    assert Buckets.of(nearest) is None
+    inputs = np.random.default_rng(2).choice([0.2, 1.0, 1.00008, 1.5], LARGE)
+    np.testing.assert_array_equal(nearest.encode(inputs), nearest.search(inputs))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -346,3 +348,26 @@ def test_scales_are_real_numbers(scales) -> None:
     with pytest.raises(TypeDeclarationError, match="scales are real numbers") as caught:
         Quantized(types["int4"].grouped(16), [[1]], scales=np.array(scales))
     assert "float array" in caught.value.hint
+
+
+@pytest.mark.parametrize("group", [128, "channel", (128, 128), (32, 100), "tensor"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_large_weights_are_quantised_in_parts_with_the_same_result(group, dtype, monkeypatch):
+    home = sys.modules["ladder.ttype.quantize"]  # the package has a function of that name
+    weights = np.random.default_rng(0).normal(size=(300, 4000)).astype(dtype)
+    weights[7, :256] = 0
+    wt = types["int4"].grouped(group, zero="integer")
+    whole = quantize(weights, wt)
+    monkeypatch.setattr(home, "PART_WEIGHTS", 1 << 16)
+    parts = home._parts(weights, wt)
+    assert len(parts) > 1 or group == "tensor"
+    assert quantize(weights, wt) == whole
+    monkeypatch.setattr(home, "LARGE", 1 << 62)
+    assert quantize(weights, wt) == whole
+
+
+def test_what_is_wrong_in_a_part_is_placed_in_the_whole():
+    weights = np.zeros((600, 2048), np.float32)
+    weights[555, 3] = np.nan
+    with pytest.raises(TypeDeclarationError, match=r"1 of 1228800, first at \[555, 3\]"):
+        quantize(weights, types["int4"].grouped(128))

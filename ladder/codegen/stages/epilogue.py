@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
+from ladder.codegen.stages.arithmetic import TensorArithmetic
 from ladder.codegen.widen import widen
 from ladder.errors import LoweringError
 from ladder.scheduler.assemble import SCALE_BYTES
-from ladder.scheduler.stage import AddBias, EpilogueStage, GlobalScale, TokenScale
+from ladder.scheduler.epilogue import (
+    Activation,
+    AddBias,
+    Gate,
+    GlobalScale,
+    Residual,
+    TokenScale,
+)
+from ladder.scheduler.formulas import FORMULAS
+from ladder.scheduler.stage import EpilogueStage
 
 
 class Token:
@@ -60,10 +70,17 @@ def share_row_scales(kernel: Kernel, base: int) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Which output a value is: its channel, and its row."""
+    """Which output a value is: its channel, and its row.
+
+    Attributes:
+        channel: column of y; before a gate, row of the weight.
+        token: row of y.
+        residual: what is to be added, in float32, or None where it is read from global memory.
+    """
 
     channel: Any
     token: Token
+    residual: Any = None
 
 
 #: emits one epilogue stage: (kernel, stage, value, place) -> value
@@ -82,22 +99,54 @@ def _bias(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> An
     return value + widen(kernel.plan.op.out.name, kernel.arg["bias"][place.channel])
 
 
+def _activation(_kernel: Kernel, stage: EpilogueStage, value: Any, _place: Place) -> Any:
+    assert isinstance(stage, Activation)
+    return _function(stage.function, value)
+
+
+def _function(function: str, value: Any) -> Any:
+    return FORMULAS[function](TensorArithmetic(), e.bind(value, "argument"))
+
+
+def _residual(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -> Any:
+    if place.residual is not None:
+        return value + place.residual
+    offset = e.i64(place.token.index) * kernel.arg["residual_stride_m"] + e.i64(place.channel)
+    return value + widen(kernel.plan.op.out.name, kernel.arg["residual"][offset])
+
+
 EPILOGUE_EMITTERS: dict[type[EpilogueStage], EpilogueEmitter] = {
     GlobalScale: _global_scale,
     TokenScale: _token_scale,
     AddBias: _bias,
+    Activation: _activation,
+    Residual: _residual,
 }
 
 
-def apply_epilogue(kernel: Kernel, value: Any, place: Place) -> Any:
-    """All steps of the plan on an output.
+def apply_epilogue(kernel: Kernel, parts: Sequence[Any], place: Place) -> Any:
+    """All steps of the plan on an output; ``parts`` is its sum, or those of its gate and of what that gates.
 
     Raises:
         LoweringError: a stage has no emitter.
     """
+    values = list(parts)
     for step in kernel.plan.epilogue:
-        value = _emitter(step)(kernel, step, value, place)
+        if isinstance(step, Gate):
+            gate, up = values
+            values = [_function(step.function, gate) * up]
+            continue
+        values = [
+            _emitter(step)(kernel, step, value, _of_part(kernel, place, index))
+            for index, value in enumerate(values)
+        ]
+    (value,) = values
     return value
+
+
+def _of_part(kernel: Kernel, place: Place, index: int) -> Place:
+    """The place of a part of an output: what is gated lies half of the weight's rows behind its gate."""
+    return replace(place, channel=place.channel + index * kernel.plan.op.out_n) if index else place
 
 
 def _emitter(stage: EpilogueStage) -> EpilogueEmitter:

@@ -22,10 +22,14 @@ from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.widen import narrow
 from ladder.scheduler.assemble import OUT_BYTES, STAGED_TOKENS
 from ladder.scheduler.packing import TILE_ROWS
+from ladder.scheduler.plan import Plan
+from ladder.scheduler.row_order import HALF
 from ladder.scheduler.tiling import TILE_TOKENS
 
 #: bytes of the totals of one 16 x 8 tile
 FRAGMENT_BYTES = TILE_ROWS * TILE_TOKENS * 4
+
+#: registers of a fragment that lie between rows g and g + 8
 
 
 def reduce_and_store(kernel: Kernel, totals: Any, base: int) -> None:
@@ -119,17 +123,21 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
     """Sum the slices of every output, run the epilogue and store, one element a thread at a time."""
     plan, tiling = kernel.plan, kernel.plan.tiling
     rows = plan.rows_loaded // plan.split
-    count, threads = tiling.channels * rows, tiling.threads
+    count, threads = plan.out_channels * rows, tiling.threads
     with e.loop(-(-count // threads), "output") as i:
         index = i * threads + kernel.thread
         with e.when(True if count % threads == 0 else index < count):
-            row, token = index % tiling.channels, index // tiling.channels
-            channel = kernel.block_n * tiling.channels + row
-            value = e.bind(_sum_of_slices(kernel, row, token, base), "value")
+            column, token = index % plan.out_channels, index // plan.out_channels
+            channel = kernel.block_n * plan.out_channels + column
+            row = _first_row(plan, column)
+            parts = [
+                e.bind(_sum_of_slices(kernel, row + half * HALF, token, base), "value")
+                for half in range(1 + plan.op.gated)
+            ]
             token_ = Token(kernel, token if plan.split == 1 else kernel.rank * rows + token)
             m = token_.index
-            with e.when(e.both(channel < plan.op.n, m < kernel.arg["m"])):
-                value = apply_epilogue(kernel, value, Place(channel, token_))
+            with e.when(e.both(channel < plan.op.out_n, m < kernel.arg["m"])):
+                value = apply_epilogue(kernel, parts, Place(channel, token_))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
                 e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
 
@@ -145,6 +153,11 @@ def _sum_of_slices(kernel: Kernel, row: Any, token: Any, base: int) -> Any:
     for k_slice in range(1, plan.split * tiling.warps_k):
         value = value + kernel.shared["float32"][base // 4 + k_slice * stride + place]
     return value
+
+
+def _first_row(plan: Plan, column: Any) -> Any:
+    """Row of the CTA's tile that holds a column of its outputs, or the gate of one, which shares a tile with it."""
+    return column // HALF * TILE_ROWS + column % HALF if plan.op.gated else column
 
 
 def _fragment_place(kernel: Kernel, row: Any, token: Any) -> Any:
@@ -171,34 +184,59 @@ def finish_specialised(kernel: Kernel, totals: Any, base: int) -> None:
         with e.stage("reduce"):
             # All CTAs have read their slots before totals take the ring's memory.
             cluster_barrier(kernel)
+            _bring_residual(kernel, base)
             write_totals(kernel, totals, base)
             cluster_barrier(kernel)
     else:
         # The same within a CTA.
         sync_readers(kernel)
+        _bring_residual(kernel, base)
         if plan.sums_in_shared:
             with e.stage("reduce"):
                 write_totals(kernel, totals, base)
                 sync_readers(kernel)
     with e.stage("store"):
-        if plan.launch == "pdl":
-            # The load warp waited for the kernel before this one; threads that store have to, too.
-            e.ptx("griddepcontrol.wait")
+        _wait_for_kernel_before(kernel)
         if plan.stores_fragments:
             _store_fragments(kernel, totals, base)
         else:
             finish_outputs(kernel, base)
 
 
-def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
-    """Outputs that this CTA finishes, by fragments: each K slice takes some of the token tiles, or one takes all."""
+def _fragment_store(kernel: Kernel, base: int) -> FragmentStore:
+    """The store of what a CTA finishes that does not go on to another tile, behind the totals of its K slices."""
     plan, tiling = kernel.plan, kernel.plan.tiling
     token_tiles = tiling.token_tiles // plan.split
     slices = plan.split * tiling.warps_k if plan.sums_in_shared else 0
     staging = base + slices * tiling.tile_rows * token_tiles * FRAGMENT_BYTES
-    store = FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+    return FragmentStore(kernel, staging, token_tiles, kernel.rank * (token_tiles * TILE_TOKENS))
+
+
+def _bring_residual(kernel: Kernel, base: int) -> None:
+    """Start to copy the residual of what the CTA finishes, beside its reduction."""
+    if not (kernel.plan.op.residual and kernel.plan.stores_fragments):
+        return
+    with e.stage("store"):
+        _wait_for_kernel_before(kernel)
+        _fragment_store(kernel, base).bring_residual()
+
+
+def _wait_for_kernel_before(kernel: Kernel) -> None:
+    """The load warp waited for the kernel before this one; threads that store, or read what that one wrote, have to, too."""
+    if kernel.plan.launch == "pdl":
+        e.ptx("griddepcontrol.wait")
+
+
+def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
+    """Outputs that this CTA finishes, by fragments: each K slice takes some of the token tiles, or one takes all."""
+    plan, tiling = kernel.plan, kernel.plan.tiling
+    store = _fragment_store(kernel, base)
+    token_tiles = store.token_tiles
+    if plan.op.residual:
+        e.ptx("cp.async.wait_group", 0)
     if plan.op.activation_scale:
-        share_row_scales(kernel, staging + token_tiles * TILE_TOKENS * tiling.channels * OUT_BYTES)
+        share_row_scales(kernel, store.base + store.bytes)
+    if plan.op.residual or plan.op.activation_scale:
         sync_readers(kernel)
     if token_tiles % tiling.warps_k == 0:
         each = token_tiles // tiling.warps_k
@@ -212,21 +250,46 @@ def _store_fragments(kernel: Kernel, totals: Any, base: int) -> None:
 
 def finish_tile(kernel: Kernel, totals: Any, staging: int) -> None:
     """From the totals of warpgroups to y while the ring is being filled for the next tile: some tokens at a time."""
-    most, token_tiles = STAGED_TOKENS // TILE_TOKENS, kernel.plan.tiling.token_tiles
+    plan, token_tiles = kernel.plan, kernel.plan.tiling.token_tiles
+    # Where there is a residual, that of the next tokens comes to one half of the memory while the other half is stored.
+    halves = 1 + plan.op.residual
+    most = STAGED_TOKENS // TILE_TOKENS // halves
+    size = most * TILE_TOKENS * plan.out_channels * OUT_BYTES
     with e.stage("store"):
-        if kernel.plan.op.activation_scale:
-            share_row_scales(
-                kernel, staging + STAGED_TOKENS * kernel.plan.tiling.channels * OUT_BYTES
-            )
+        if plan.op.activation_scale:
+            share_row_scales(kernel, staging + halves * size)
             sync_readers(kernel)
-        for first in range(0, token_tiles, most):
-            tiles = min(most, token_tiles - first)
-            store = FragmentStore(kernel, staging, tiles, first * TILE_TOKENS)
-            store.stage(partial(_from, totals, first), 0, tiles)
+        parts = [
+            FragmentStore(
+                kernel,
+                staging + first // most % halves * size,
+                min(most, token_tiles - first),
+                first * TILE_TOKENS,
+            )
+            for first in range(0, token_tiles, most)
+        ]
+        if plan.op.residual:
+            _wait_for_kernel_before(kernel)
+            parts[0].bring_residual()
+        for store, following in zip(parts, (*parts[1:], None), strict=True):
+            if plan.op.residual:
+                _change_residuals(kernel, following)
+            first = store.first_row // TILE_TOKENS
+            store.stage(partial(_from, totals, first), 0, store.token_tiles)
             sync_readers(kernel)
             store.copy_out()
-            # The next tokens take the same memory.
-            sync_readers(kernel)
+            if not plan.op.residual or (following is None and len(parts) % halves):
+                # The next tokens, or those of the next tile, take the same memory. A residual comes to where the same thread
+                # read before, but PTX orders no cp.async behind an earlier load.
+                sync_readers(kernel)
+
+
+def _change_residuals(kernel: Kernel, following: FragmentStore | None) -> None:
+    """Wait for the residual of some tokens, and start to copy that of the next ones over those that were stored before."""
+    e.ptx("cp.async.wait_group", 0)
+    sync_readers(kernel)
+    if following is not None:
+        following.bring_residual()
 
 
 def _from(totals: Any, first: int, tile: int) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import ModelImportError
+from ladder.graph.epilogue import AddBias, EpilogueStep, Scaled
 from ladder.graph.importers import onnx_moves as moves
 from ladder.graph.importers.onnx_call import Call, Converter
 from ladder.graph.importers.onnx_quantized import check_opset, dequantize, matmul_nbits
@@ -28,7 +29,6 @@ from ladder.graph.operators import (
     Unary,
     Where,
 )
-from ladder.graph.operators.epilogue import AddBias, EpilogueStep, Scaled
 
 #: numbers of ONNX's tensor types -> names
 DTYPES: Mapping[int, str] = {

@@ -17,9 +17,9 @@ import numpy as np
 
 from ladder.checks import shown
 from ladder.errors import LadderError, ModelImportError
+from ladder.graph.epilogue import AddBias
 from ladder.graph.importers.onnx_call import Call
 from ladder.graph.operators import Dequantize, Linear
-from ladder.graph.operators.epilogue import AddBias
 from ladder.registry import types
 from ladder.ttype import GroupedType, Quantized, TType, Zero
 

@@ -86,7 +86,7 @@ def exported(
     if dynamic is not None:
         _check_dynamic(dynamic, [tensor.ndim for tensor in given])
     dims: dict[str, Any] = {}
-    tensors = _widened(torch, given, dynamic)
+    tensors = _widened(given, dynamic)
     shapes = None
     if dynamic is not None:
         shapes = tuple(
@@ -128,14 +128,14 @@ def _check_dynamic(dynamic: Any, ranks: Sequence[int]) -> None:
         )
 
 
-def _widened(torch: Any, tensors: Sequence[Any], dynamic: Dynamic | None) -> tuple[Any, ...]:
+def _widened(tensors: Sequence[Any], dynamic: Dynamic | None) -> tuple[Any, ...]:
     """Examples whose dynamic axes have two elements or more: torch takes 0 and 1 for constants. Their values do not matter."""
     found = []
     for tensor, axes in zip(tensors, dynamic or [{}] * len(tensors), strict=False):
         for axis in axes:
             if tensor.ndim > axis and tensor.shape[axis] < 2:
                 shape = [2 if i == axis else extent for i, extent in enumerate(tensor.shape)]
-                tensor = torch.zeros(shape, dtype=tensor.dtype)
+                tensor = tensor.new_zeros(shape)  # where the module lies, too
         found.append(tensor)
     return tuple(found) + tuple(tensors[len(found) :])
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import ModelImportError
+from ladder.graph.epilogue import AddBias
 from ladder.graph.importers import torch_moves as moves
 from ladder.graph.importers.torch_call import Call, Converter
 from ladder.graph.operators import (
@@ -30,7 +31,6 @@ from ladder.graph.operators import (
     Unary,
     Where,
 )
-from ladder.graph.operators.epilogue import AddBias
 from ladder.graph.tensor import DTYPES
 
 

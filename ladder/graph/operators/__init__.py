@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ladder.graph.operators.attention import Attention, Rotary
-from ladder.graph.operators.base import Operator
-from ladder.graph.operators.elementwise import (
-    ACTIVATIONS,
-    FUNCTIONS,
-    PAIRS,
-    Binary,
-    Cast,
-    Unary,
-    Where,
-)
-from ladder.graph.operators.epilogue import (
-    STEPS,
+from ladder.graph.epilogue import (
     Activated,
     AddBias,
     AddResidual,
     EpilogueStep,
     Gated,
-    QuantizedRows,
     Scaled,
 )
+from ladder.graph.functions import ACTIVATIONS, FUNCTIONS
+from ladder.graph.operators.attention import Attention, Rotary
+from ladder.graph.operators.base import Operator
+from ladder.graph.operators.elementwise import PAIRS, Binary, Cast, Unary, Where
+from ladder.graph.operators.epilogue import STEPS, QuantizedRows
 from ladder.graph.operators.foreign import Foreign
 from ladder.graph.operators.linear import Linear, MatrixProduct
 from ladder.graph.operators.norm import LayerNorm, Reduce, RMSNorm, Softmax

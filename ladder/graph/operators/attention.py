@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.extent import Sizes, divided
-from ladder.graph.operators.base import Array, Operator, same
+from ladder.graph.extent import Sizes, divided, same
+from ladder.graph.operators.base import Operator
 from ladder.graph.operators.norm import softmax
-from ladder.graph.tensor import TensorType
+from ladder.graph.tensor import Array, TensorType
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ladder.errors import ShapeError
-from ladder.graph.extent import Extent, Sizes
-from ladder.graph.tensor import TensorType
-
-Array = NDArray[Any]
+from ladder.graph.extent import Sizes
+from ladder.graph.tensor import Array, TensorType
 
 
 @dataclass(frozen=True)
@@ -69,19 +64,3 @@ def axis_of(axis: int, rank: int, at: object) -> int:
             hint=f"axes go from {-rank} to {rank - 1}",
         )
     return axis % rank
-
-
-def same(one: Extent, other: Extent, what: str, at: object) -> Extent:
-    """The extent that two tensors share.
-
-    Raises:
-        ShapeError: they differ.
-    """
-    if one != other:
-        raise ShapeError(f"{what}: {one} and {other}", at=at, hint="both have to be the same")
-    return one
-
-
-def real(array: Array) -> NDArray[np.float64]:
-    """Numbers as float64."""
-    return np.asarray(array, dtype=np.float64)

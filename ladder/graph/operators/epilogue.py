@@ -1,139 +1,20 @@
-"""What a matmul does to its sums before it stores them, as data: each step is a value with a meaning.
-
-A fused graph states here what its kernels are to do; operands of the steps follow x and the weight among the operator's
-inputs, in the order of the steps.
-"""
+"""All steps of epilogues: those of :mod:`ladder.graph.epilogue`, and the quantising of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ladder.checks import accept, one_of
-from ladder.errors import ShapeError
-from ladder.graph.extent import Shape, divided
-from ladder.graph.operators.base import Array, same
-from ladder.graph.operators.elementwise import ACTIVATIONS, FUNCTIONS
+from ladder.graph.epilogue import (
+    Activated,
+    AddBias,
+    AddResidual,
+    EpilogueStep,
+    Gated,
+    Scaled,
+)
 from ladder.graph.operators.quantize import quantize_rows, quantized_type
-from ladder.graph.tensor import TensorType
-
-
-@dataclass(frozen=True)
-class EpilogueStep:
-    """A step between the sums ``[..., N]`` and the stored output."""
-
-    kind: ClassVar[str]
-    #: operands that it takes
-    operands: ClassVar[int] = 0
-
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
-        """Type of the result; raises ShapeError where an operand does not fit."""
-        return y
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:
-        """The meaning, in float64."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return self.kind
-
-
-@dataclass(frozen=True)
-class AddBias(EpilogueStep):
-    """``y + bias[N]``."""
-
-    kind: ClassVar[str] = "bias"
-    operands: ClassVar[int] = 1
-
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:
-        """One number to each output channel."""
-        shape: Shape = operands[0].shape
-        if len(shape) > y.rank or any(extent != 1 for extent in shape[:-1]):
-            raise ShapeError(f"bias {operands[0]} on {y}", at=self.kind, hint="a bias is [N]")
-        if shape and shape[-1] != 1:
-            same(shape[-1], y.shape[-1], "bias and output channels", self.kind)
-        return y
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:
-        """The sum."""
-        return y + operands[0]
-
-
-@dataclass(frozen=True)
-class Scaled(EpilogueStep):
-    """``factor * y``."""
-
-    factor: float
-    kind: ClassVar[str] = "scaled"
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
-        """The product."""
-        return self.factor * y
-
-    def __str__(self) -> str:
-        return f"times {self.factor:g}"
-
-
-@dataclass(frozen=True)
-class Activated(EpilogueStep):
-    """A function of :data:`ACTIVATIONS` on each element."""
-
-    function: str
-    kind: ClassVar[str] = "activated"
-
-    def __post_init__(self) -> None:
-        accept(self.function, one_of(ACTIVATIONS), "function", at=self.kind, error=ShapeError)
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
-        """Function of the sums."""
-        return FUNCTIONS[self.function](y)
-
-    def __str__(self) -> str:
-        return self.function
-
-
-@dataclass(frozen=True)
-class Gated(EpilogueStep):
-    """``f(gate) * up``: the first half of the channels is the gate, the second the up projection; N becomes N/2."""
-
-    function: str
-    kind: ClassVar[str] = "gated"
-
-    def __post_init__(self) -> None:
-        accept(self.function, one_of(ACTIVATIONS), "function", at=self.kind, error=ShapeError)
-
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
-        """Half as many channels."""
-        half = divided(y.shape[-1], 2)
-        if half is None:
-            raise ShapeError(f"{y.shape[-1]} channels", at=self.kind, hint="two equal halves")
-        return y.with_(shape=(*y.shape[:-1], half))
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
-        """Gate by gate."""
-        half = y.shape[-1] // 2
-        return FUNCTIONS[self.function](y[..., :half]) * y[..., half:]
-
-    def __str__(self) -> str:
-        return f"{self.function}(gate)*up"
-
-
-@dataclass(frozen=True)
-class AddResidual(EpilogueStep):
-    """``y + residual``, of y's shape."""
-
-    kind: ClassVar[str] = "residual"
-    operands: ClassVar[int] = 1
-
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:
-        """The same shape."""
-        if operands[0].shape != y.shape:
-            raise ShapeError(f"residual {operands[0]} on {y}", at=self.kind, hint="shapes agree")
-        return y
-
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:
-        """The sum."""
-        return y + operands[0]
+from ladder.graph.tensor import Array, TensorType
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from ladder.errors import GraphError
 from ladder.graph.extent import Sizes
-from ladder.graph.operators.base import Array, Operator
-from ladder.graph.tensor import TensorType
+from ladder.graph.operators.base import Operator
+from ladder.graph.tensor import Array, TensorType
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.extent import Extent, Sizes, broadcast, product
+from ladder.graph.epilogue import AddBias, EpilogueStep, refusal
+from ladder.graph.extent import Extent, Sizes, broadcast, product, same
 from ladder.graph.matmul import OUTPUTS, MatMul, matmul
-from ladder.graph.operators.base import Array, Operator, same
-from ladder.graph.operators.epilogue import AddBias, EpilogueStep
-from ladder.graph.tensor import PER_TOKEN, TensorType
+from ladder.graph.operators.base import Operator
+from ladder.graph.tensor import PER_TOKEN, Array, TensorType
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Linear(Operator):
     def matmul(self, x: TensorType, w: TensorType) -> MatMul:
         """The kernel's operator for these operands: a symbolic row count becomes ``m=None``.
 
-        The kernel adds the bias where that is the first step; later steps are the graph's own for now.
+        It does the first :attr:`kernel_steps` steps of the epilogue; later ones are the graph's own. Rows that were quantised
+        bring their codes and a scale each.
 
         Raises:
             TypeDeclarationError: no kernel takes these types.
@@ -88,15 +89,30 @@ class Linear(Operator):
                 f"the weight is {w}", at=self, hint="kernels are for constants in a low-bit type"
             )
         rows: Extent = product(x.shape[:-1])
+        is_quantised = x.dtype.endswith(PER_TOKEN)
         return matmul(
             rows if isinstance(rows, int) else None,
             n,
             k,
-            activation=self.activation or x.element,
+            activation=x.element if is_quantised else self.activation or x.element,
             weight=w.weight,
             out=next((t for t in (self.out, x.element) if t in OUTPUTS), "float16"),
-            bias=bool(self.epilogue) and isinstance(self.epilogue[0], AddBias),
+            bias=self._adds_bias,
+            epilogue=self.epilogue[self._adds_bias : self.kernel_steps],
+            activation_scale=is_quantised,
         )
+
+    @property
+    def _adds_bias(self) -> bool:
+        return self.epilogue[:1] == (AddBias(),)
+
+    @property
+    def kernel_steps(self) -> int:
+        """Steps of the epilogue, from the first one on, that a kernel does; a bias is among them where it is the first."""
+        first = int(self._adds_bias)
+        even = 2  # a gate has two equal halves, see :meth:`infer`
+        counts = range(len(self.epilogue), first, -1)
+        return next((c for c in counts if not refusal(self.epilogue[first:c], even)), first)
 
     @property
     def brief(self) -> str:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ladder.graph.extent import Sizes
-from ladder.graph.operators.base import Array, Operator, axis_of, same
-from ladder.graph.tensor import TensorType
+from ladder.graph.extent import Sizes, same
+from ladder.graph.operators.base import Operator, axis_of
+from ladder.graph.tensor import Array, TensorType
 
 REDUCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {"sum": np.sum, "mean": np.mean, "maximum": np.max, "minimum": np.min, "product": np.prod}

@@ -11,9 +11,11 @@ import numpy as np
 
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.extent import Sizes
-from ladder.graph.operators.base import Array, Operator, axis_of, real
-from ladder.graph.tensor import DTYPES, PER_TOKEN, TensorType
+from ladder.graph.operators.base import Operator, axis_of
+from ladder.graph.quantize_activations import LEAST_SCALE
+from ladder.graph.tensor import DTYPES, PER_TOKEN, Array, TensorType, real
 from ladder.registry import types
+from ladder.ttype import compute_type
 
 #: types that rows of activations are quantised to -> the element's largest value that is used
 ROW_TARGETS: Mapping[str, float] = MappingProxyType(
@@ -37,20 +39,35 @@ def quantized_type(x: TensorType, target: str) -> TensorType:
 
 
 def quantize_rows(x: Array, target: str) -> Array:
-    """What the codes of quantised rows stand for: ``s * round(x / s)`` with ``s = absmax / largest`` in float32.
+    """What the codes and scales of quantised rows stand for: :class:`QuantizeActivations` of an x that nothing rounded before.
 
-    Ties go to the even code; a row of zeros stays one.
+    Where x is what 16 bits hold, these are the kernel's own codes; a row of zeros stays one.
     """
     if not x.size:
         return real(x)
-    largest = ROW_TARGETS[target]
-    absmax = np.max(np.abs(x), axis=-1, keepdims=True, initial=0.0)
-    scale = (absmax / largest).astype(np.float32).astype(np.float64)
-    ratio = np.divide(x, scale, out=np.zeros_like(x), where=scale != 0)
-    ratio = np.clip(ratio, -largest, largest)
-    element = types[target]
-    values: Array = scale * element.values[element.encode(ratio)]
+    top = np.float32(ROW_TARGETS[target])
+    with np.errstate(all="ignore"):
+        largest = np.max(np.abs(x), axis=-1, keepdims=True).astype(np.float32)
+        scale = np.maximum(largest / top, LEAST_SCALE)  # a NaN stays
+        scaled = x * real(np.float32(1) / scale)
+        if not types[target].is_integer:  # converted to the target from float32
+            scaled = real(scaled.astype(np.float32))
+        clipped = np.clip(np.nan_to_num(scaled, nan=0.0), -top, top)
+        element = types[target]
+        values: Array = real(scale) * element.values[element.encode(clipped)]
     return values
+
+
+def rows_of(values: Array, target: str) -> tuple[Array, Array]:
+    """The codes ``[..., K]`` and float32 scales ``[...]`` behind what :func:`quantize_rows` made; nothing is rounded.
+
+    The largest code of a row is the largest of the target, but for rows whose scale is the least there is.
+    """
+    dtype = compute_type(target).dtype
+    largest = np.max(np.abs(values), axis=-1, initial=0.0)
+    scale = np.maximum((largest / ROW_TARGETS[target]).astype(np.float32), LEAST_SCALE)
+    codes = values / real(scale)[..., None]
+    return (np.rint(codes) if dtype == np.int8 else codes).astype(dtype), scale
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.extent import Extent, Shape, Sizes, product, shape_of, value_of
-from ladder.graph.operators.base import Array, Operator, axis_of, same
-from ladder.graph.tensor import TensorType
+from ladder.graph.extent import Extent, Shape, Sizes, product, same, shape_of, value_of
+from ladder.graph.operators.base import Operator, axis_of
+from ladder.graph.tensor import Array, TensorType
 
 
 @dataclass(frozen=True)

@@ -130,14 +130,15 @@ class GpuMeasurer:
     ) -> Measured:
         op = candidate.problem.op
         inputs = self._inputs_of(candidate.problem, weights)
-        x, poison = self._buffer(inputs.x), np.full((op.m or 0, op.n), np.nan, op.out.dtype)
-        bias, x_scale = (
-            None if a is None else self._buffer(a) for a in (inputs.bias, inputs.x_scale)
+        x, poison = self._buffer(inputs.x), np.full((op.m or 0, op.out_n), np.nan, op.out.dtype)
+        bias, x_scale, residual = (
+            None if a is None else self._buffer(a)
+            for a in (inputs.bias, inputs.x_scale, inputs.residual)
         )
         y = self._buffer(poison)
         with timing.own_stream(self._ordinal) as stream:
             given = timing.OnStream(x, stream)
-            calls = [kernel.bind(given, packed, x_scale, bias, y) for packed in copies]
+            calls = [kernel.bind(given, packed, x_scale, bias, y, residual) for packed in copies]
             calls[0]()
             timing.wait_for(stream)
             error = relative_error(y.numpy(), inputs.exact)

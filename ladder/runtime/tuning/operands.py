@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.graph import MatMul
-from ladder.graph.draw import activations, row_scales
+from ladder.graph.draw import activations, residuals, row_scales
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.ttype import Quantized, quantize
 
@@ -60,7 +60,8 @@ class Weights:
     def pack(self, packing: Packing) -> dict[str, NDArray[Any]]:
         """The packed arrays of all rows; bands repeat in them as rows do in the weight."""
         rows = self.some.shape[0]
-        if rows == self.n or rows % BAND_ROWS or self.n % BAND_ROWS:
+        apart = packing.order != "natural"  # a band of pairs has rows of both halves
+        if apart or rows == self.n or rows % BAND_ROWS or self.n % BAND_ROWS:
             return dict(packing.pack(self.whole()))
         bands = replace(packing, n=rows).pack(self.some)
         wanted = packing.shapes()
@@ -77,18 +78,20 @@ class Inputs:
     Attributes:
         x: activations ``[m, k]``.
         bias: ``[n]`` of the output's type, or None.
-        exact: float64 ``[m, n]``.
+        exact: float64 ``[m, out_n]``.
         x_scale: float32 ``[m]``, or None.
+        residual: ``[m, out_n]`` of the output's type, or None.
     """
 
     x: NDArray[Any]
     bias: NDArray[Any] | None
     exact: NDArray[np.float64]
     x_scale: NDArray[Any] | None = None
+    residual: NDArray[Any] | None = None
 
     @classmethod
     def random(cls, op: MatMul, weights: Weights, seed: int = SEED) -> Inputs:
-        """Normal activations and bias, and scales of rows."""
+        """Normal activations, bias and residual, and scales of rows."""
         rng = np.random.default_rng([seed, op.m or 0])
         x = activations(op, rng, op.m or 0)
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
@@ -99,7 +102,11 @@ class Inputs:
             exact *= x_scale.astype(np.float64)[:, None]
         if bias is not None:
             exact += bias.astype(np.float64)
-        return cls(x, bias, exact, x_scale)
+        residual = residuals(op, rng, op.m or 0)
+        added = () if residual is None else (residual.astype(np.float64),)
+        for step in op.epilogue:
+            exact = step.apply(exact, added if step.operands else ())
+        return cls(x, bias, exact, x_scale, residual)
 
 
 def relative_error(y: NDArray[Any], exact: NDArray[np.float64]) -> float:

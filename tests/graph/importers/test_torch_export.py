@@ -255,3 +255,11 @@ def test_inputs_that_do_not_fit_the_program_are_refused():
     ):
         with pytest.raises(ModelImportError, match=match):
             verify(graph, program, inputs)
+
+
+def test_a_dynamic_axis_of_one_is_widened_where_the_example_lies() -> None:
+    module = torch.nn.Linear(8, 4).to("meta")
+    program = exported(module, (torch.zeros(1, 8, device="meta"),), ({0: "tokens"},))
+    (x,) = (n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs)
+    assert x.meta["val"].device.type == "meta"
+    assert not isinstance(x.meta["val"].shape[0], int)

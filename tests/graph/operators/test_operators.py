@@ -289,3 +289,25 @@ def test_what_belongs_to_the_framework_says_so():
     assert op.infer(tensor(B, 4)) == tensor(B, 4)
     with pytest.raises(GraphError, match="belongs to the caller's framework"):
         op.evaluate(np.ones((1, 4)), sizes={})
+
+
+@pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn"])
+def test_rows_are_quantised_as_the_kernel_does_it_and_their_codes_found_again(target):
+    from ladder.graph import quantize_activations
+    from ladder.graph.operators.quantize import quantize_rows, rows_of
+
+    sizes = np.array([[0.0], [1e-7], [1.0], [300.0]])
+    x = (sizes * np.random.default_rng(5).normal(size=(4, 50_000))).astype(np.float16)
+    codes, scales = quantize_activations(4, 50_000, target=target).reference(x)
+    values = quantize_rows(x.astype(np.float64), target)
+    np.testing.assert_array_equal(values, codes.astype(np.float64) * scales[:, None].astype(float))
+    again, same = rows_of(values, target)
+    np.testing.assert_array_equal(again.view(np.uint8), codes.view(np.uint8))
+    np.testing.assert_array_equal(same, scales)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_passes_for_no_number(bad):
+    y = value(QuantizeTokens("int8"), np.array([[1.0, bad], [1.0, 2.0]]))
+    assert np.isnan(y[0]).all()
+    assert np.isfinite(y[1]).all()

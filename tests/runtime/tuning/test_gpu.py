@@ -68,7 +68,7 @@ class Kernel:
     def pack(self, weights):
         return Packed(self.packing, self.packing.pack(weights))
 
-    def bind(self, x, packed, _x_scale, bias, out):
+    def bind(self, x, packed, _x_scale, bias, out, residual=None):
         assert isinstance(x, OnStream)
         assert type(x).array_library.view(x).dtype == self.plan.op.activation.name
         assert type(x).array_library.stream(type(x).array_library.view(x)) == 77
@@ -76,9 +76,8 @@ class Kernel:
 
         def call():
             self.calls.append(id(packed))
-            exact = self.plan.op.reference(
-                x.buffer.numpy(), weights, None if bias is None else bias.numpy()
-            )
+            added, shift = (None if a is None else a.numpy() for a in (residual, bias))
+            exact = self.plan.op.reference(x.buffer.numpy(), weights, shift, residual=added)
             before = out.numpy()
             y = exact.astype(self.plan.op.out.dtype)
             y = np.ascontiguousarray(self.broken(y.copy(), len(self.calls)))
@@ -139,6 +138,7 @@ def measured(memory: Memory, candidate, broken=lambda y, call: y):
         {"activation": "bfloat16", "out": "bfloat16"},
         {"out": "float32"},
         {"weight": "mxfp4"},
+        {"bias": True, "epilogue": ("silu_gate", "residual")},
     ],
     ids=str,
 )

@@ -14,23 +14,24 @@ import pytest
 import ladder
 from ladder.errors import GraphError, LaunchError
 from ladder.graph.draft import Draft
-from ladder.graph.operators import Activated, AddBias, AddResidual, Linear
+from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Linear, Scaled
 from ladder.graph.tensor import TensorType
-from ladder.runtime.model import PLANS, Model, compile_graph
+from ladder.model.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
 
 RNG = np.random.default_rng(0)
+STEPS = (Activated("silu"), AddResidual())
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 
-def small(m=3, bias=True):
+def small(m=3, bias=True, steps=STEPS):
     draft = Draft()
     x = draft.input("x", TensorType((m, 64), "float16"))
     w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))
-    steps, operands = [Activated("silu"), AddResidual()], [x]
+    operands = [x] * sum(step.operands for step in steps)
     if bias:
         b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
-        steps, operands = [AddBias(), *steps], [b, x]
+        steps, operands = [AddBias(), *steps], [b, *operands]
     y = draft.add(Linear(tuple(steps)), (x, w, *operands), "y")
     draft.outputs = [draft.add(Linear(), (y, w), "z")]
     return draft.graph()
@@ -49,11 +50,45 @@ def test_by_plans_is_near_by_meaning_and_not_the_same(bias):
     graph = small(bias=bias)
     model = compile_graph(graph)
     assert [layer.plan.op.bias for layer in model.layers] == [bias, False]
+    assert [layer.plan.op.residual for layer in model.layers] == [True, False]
     exact, rounded = model(X), model(X, mode="plan")
     assert exact.dtype == rounded.dtype == np.float16
     np.testing.assert_array_equal(exact, graph.run(X).astype(np.float16))
     error = np.linalg.norm(exact.astype(float) - rounded) / np.linalg.norm(exact.astype(float))
     assert 0 < error < 5e-3
+
+
+@pytest.mark.parametrize(
+    "steps, kernels, left",
+    [
+        ([Activated("gelu"), AddResidual()], 2, 0),
+        ([AddResidual(), Scaled(0.5), Activated("relu")], 1, 2),
+        ([Scaled(0.5), AddResidual()], 0, 2),
+        ([AddResidual(), Activated("tanh"), AddResidual()], 2, 1),
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_steps_that_kernels_do_not_do_are_left_to_the_graph(steps, kernels, left, bias):
+    graph = small(bias=bias, steps=steps)
+    op = graph.node("y").op
+    assert (op.kernel_steps, len(op.epilogue)) == (kernels + bias, kernels + left + bias)
+    model = compile_graph(graph)
+    assert len(model.plan_of("y").op.epilogue) == kernels
+    np.testing.assert_allclose(model(X, mode="plan"), model(X), rtol=5e-2, atol=1e-1)
+
+
+def test_a_gate_is_one_kernel_and_halves_the_channels():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    w = draft.constant("w", quantize(RNG.normal(size=(96, 64)), ladder.types["int4"].grouped(32)))
+    r = draft.input("r", TensorType((3, 48), "float16"))
+    steps = (Gated("silu"), AddResidual())
+    draft.outputs = [draft.add(Linear(steps), (x, w, r), "y")]
+    model = compile_graph(draft.graph())
+    added = RNG.normal(size=(3, 48)).astype(np.float16)
+    assert model.plan_of("y").op.epilogue == steps
+    assert model(X, added, mode="plan").shape == (3, 48)
+    assert model.verify(X, added).ok
 
 
 def test_each_layer_stays_within_its_bar(model):
@@ -68,12 +103,13 @@ def test_a_wrong_plan_is_found(model, monkeypatch):
     from ladder.scheduler.plan import Plan
 
     plain = Plan.run
-    monkeypatch.setattr(Plan, "run", lambda self, *given: plain(self, *given) * np.float16(1.01))
+    wrong = np.float16(1.01)
+    monkeypatch.setattr(Plan, "run", lambda *given, **more: plain(*given, **more) * wrong)
     assert not model.verify(X).ok
 
 
 def test_equal_operators_share_a_plan():
-    model = compile_graph(small(bias=False))
+    model = compile_graph(small(bias=False, steps=[Scaled(2.0)]))  # which is left to the graph
     assert model.layers[0].plan is model.layers[1].plan
     assert model.plan_of("y") is model.layers[0].plan
     assert model.plan_of("x") is None
@@ -173,3 +209,87 @@ def test_llama_layers_by_plans_stay_within_the_bars(rule):
     assert len(report.rows) == 4
     assert report.ok, str(report)
     assert report.cosine >= 0.9999
+
+
+@pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn"])
+def test_quantised_rows_reach_the_plan_as_codes_and_scales(target):
+    weight = {"int8": "int4", "fp8_e4m3fn": "fp4_e2m1"}[target]
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 128), "float16"))
+    w = draft.constant("w", RNG.normal(size=(64, 128)).astype(np.float16))
+    draft.outputs = [draft.add(Linear(), (x, w), "y")]
+    plain = draft.graph()
+    graph = plain.assign(ladder.Rule(weight=weight, group=128, activation=target))
+    model = compile_graph(graph)
+    op = model.layers[0].plan.op
+    assert (op.activation.name, op.activation_scale) == (target, True)
+    rows = (np.array([[1e-3], [1.0], [40.0]]) * RNG.normal(size=(3, 128))).astype(np.float16)
+    report = model.verify(rows)
+    assert report.ok, str(report)
+    by_plan = model(rows, mode="plan").astype(float)
+    np.testing.assert_allclose(by_plan, graph.run(rows), rtol=2e-3, atol=2e-3)
+    for got, want in zip(
+        by_plan, plain.run(rows), strict=True
+    ):  # one scale for all would lose row 0
+        assert np.linalg.norm(got - want) < 0.3 * np.linalg.norm(want)
+
+
+def eight_bit():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    w = draft.constant("w", RNG.normal(size=(64, 64)).astype(np.float16))
+    y = draft.add(Linear((Activated("silu"),)), (x, w), "y")
+    draft.outputs = [draft.add(Linear(), (y, w), "z")]
+    return draft.graph().assign(ladder.Rule(weight="int8", group="channel", activation="int8"))
+
+
+LOADED = """
+import sys
+sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing either is an error
+import numpy as np, torch, ladder
+model = ladder.Model.load(sys.argv[1])
+x = torch.from_numpy(np.load(sys.argv[2]))
+np.save(sys.argv[3], model.on("emulator")(x).numpy())
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+@pytest.mark.parametrize("make", [small, eight_bit])
+def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(make()).build()
+    wanted = model.on("emulator")(torch.from_numpy(X)).numpy()
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert again == model
+    assert again.built.weights == model.built.weights
+    assert list(again.built.kernels) == list(model.built.kernels)
+    np.save(tmp_path / "x.npy", X)
+    arguments = [tmp_path / "model", tmp_path / "x.npy", tmp_path / "y.npy"]
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", LOADED, *map(str, arguments)], check=True, cwd=root)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), wanted)
+    again.save(tmp_path / "model")  # over what it is mapped from
+    assert Model.load(tmp_path / "model").built.weights == model.built.weights
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+def test_a_damaged_folder_of_a_built_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(small()).build()
+    for damage, match in (
+        (lambda f: (f / "built.json").write_text("{"), "cannot be read"),
+        (lambda f: (f / "built.json").write_text('{"format": "ladder.built/0"}'), "holds format"),
+        (lambda f: (f / "weights" / "0" / "weight.npy").unlink(), "cannot be read"),
+        (lambda f: (f / "weights" / "0" / "weight.npy").write_bytes(b""), "cannot be read"),
+    ):
+        model.save(tmp_path)
+        damage(tmp_path)
+        with pytest.raises(GraphError, match=match):
+            Model.load(tmp_path)
+    model.save(tmp_path)
+    compile_graph(small()).save(tmp_path)  # not built: what was built before is not its own
+    assert Model.load(tmp_path).built is None

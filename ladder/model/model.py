@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,34 +19,25 @@ from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
-from ladder.graph.operators import Linear
+from ladder.graph.operators import Linear, QuantizeTokens
+from ladder.graph.operators.quantize import quantize_rows
 from ladder.graph.serial import load as load_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, relative
-from ladder.runtime.error_bar import error_bar
+from ladder.model.built import RECORD, Built, build
+from ladder.model.built import load as load_built
+from ladder.runtime.error_bar import bar_on
+from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import schedule
-from ladder.ttype import Quantized
+
+if TYPE_CHECKING:
+    from ladder.torch.executor import Executor
 
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
 MODES = one_of(("meaning", "plan"))
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A low-bit layer and how it runs.
-
-    Attributes:
-        node: its name in the graph.
-        plan: of its matmul; a set where the number of rows is symbolic. None where no kernel takes it.
-        why: the reason for None.
-    """
-
-    node: str
-    plan: Plan | PlanSet | None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +47,7 @@ class Model:
     Attributes:
         graph: what is computed.
         layers: its low-bit layers in order.
+        built: its kernels and packed weights; None before :meth:`build`.
 
     Raises:
         GraphError: the layers are not those of the graph, or a plan is of another operator than its layer.
@@ -62,9 +55,10 @@ class Model:
 
     graph: Graph
     layers: tuple[Layer, ...]
+    built: Built | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        nodes = [node.name for node in _low_bit(self.graph)]
+        nodes = [node.name for node in low_bit(self.graph)]
         if (names := [layer.node for layer in self.layers]) != nodes:
             raise GraphError(
                 f"there are plans for the layers {shown(names)}, the graph has {shown(nodes)}",
@@ -74,7 +68,7 @@ class Model:
         for layer in self.layers:
             if layer.plan is None:
                 continue
-            op = _matmul(self.graph, self.graph.node(layer.node))
+            op = matmul_of(self.graph, self.graph.node(layer.node))
             if layer.plan.op != op:
                 raise GraphError(
                     f"the plan of {layer.node} is of {layer.plan.op}, the layer is {op}",
@@ -83,21 +77,26 @@ class Model:
                 )
 
     def __call__(
-        self, *inputs: Any, mode: str = "meaning", foreign: ForeignFunctions | None = None
+        self, *inputs: Any, mode: str | None = None, foreign: ForeignFunctions | None = None
     ) -> Any:
-        """Run on arrays or torch tensors (of the CPU); the results are of the first input's library and the graph's types.
+        """Run on arrays or torch tensors; the results are of the first input's library and the graph's types.
 
         Args:
             inputs: as the graph's.
-            mode: ``"meaning"`` for float64 throughout, ``"plan"`` for low-bit layers by the NumPy meaning of their plans.
-            foreign: functions of operators that were left to the caller's framework.
+            mode: None to run tensors of a GPU there, by kernels and torch's operators, and all else by meaning;
+                ``"meaning"`` for float64 throughout, ``"plan"`` for low-bit layers by the NumPy meaning of their plans.
+            foreign: functions of operators that were left to the caller's framework; not on a GPU.
 
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
             LaunchError: the mode is unknown.
         """
-        mode = accept(mode, MODES, "mode", at="Model", error=LaunchError)
+        if mode is None and inputs and getattr(inputs[0], "is_cuda", False):
+            return self.on(inputs[0].device)(*inputs)
+        mode = accept(
+            "meaning" if mode is None else mode, MODES, "mode", at="Model", error=LaunchError
+        )
         values = trace(
             self.graph,
             inputs,
@@ -110,6 +109,54 @@ class Model:
         )
         return results[0] if len(results) == 1 else results
 
+    def build(self) -> Model:
+        """The model with its kernels compiled and its weights packed: it runs, and is saved and loaded, without TVM.
+
+        Raises:
+            LoweringError: TVM is missing and the cache lacks a kernel.
+            ToolchainError: the compiler refused a kernel.
+        """
+        return replace(self, built=build(self.graph, self.layers, self.device))
+
+    def on(self, place: Any = "cuda", *, islands: str = "eager", builder: Any = None) -> Executor:
+        """The model ready to run on torch tensors, its weights packed and put there once; kept for the next time.
+
+        Args:
+            place: a device of torch, or its name (``"cuda:1"``); ``"emulator"`` runs kernels' instructions on the CPU, and
+                ``"cpu"`` the NumPy meaning of plans, both for tensors of the CPU.
+            islands: how operators between kernels run, ``"eager"``, or ``"compile"`` for torch.compile.
+            builder: where kernels come from, a :class:`~ladder.torch.places.Builder`; None for those that were built, or to
+                compile them through the cache.
+
+        Raises:
+            LaunchError: there is no such place.
+            GraphError: torch does not run an operator of the graph.
+            LoweringError: TVM is missing, and the cache lacks a kernel.
+        """
+        from ladder.torch.executor import Executor
+        from ladder.torch.places import place_of
+
+        where = place_of(place, builder or self.built or self._compiler, self.device)
+        key = (type(where), where.device, islands, builder)
+        if key not in self._executors:
+            self._executors[key] = Executor(self.graph, self.layers, where, islands)
+        return self._executors[key]
+
+    @cached_property
+    def _compiler(self) -> Any:
+        from ladder.torch.places import Compiler
+
+        return Compiler()
+
+    @cached_property
+    def _executors(self) -> dict[Any, Executor]:
+        return {}
+
+    @property
+    def device(self) -> Any:
+        """The device that the layers were planned for; the default one where no layer has a plan."""
+        return next((plan.device for plan in self._plans.values()), "h200")
+
     def plan_of(self, node: str) -> Plan | PlanSet | None:
         """The plan of a layer; None for a node that has none."""
         return self._plans.get(node)
@@ -119,6 +166,10 @@ class Model:
         return {layer.node: layer.plan for layer in self.layers if layer.plan is not None}
 
     def _by_plan(self, node: Node, operands: Sequence[Array]) -> Array | None:
+        """A node as kernels compute it: products by their plans, quantised rows from what 16 bits hold."""
+        if isinstance(node.op, QuantizeTokens):
+            source = DTYPES[self.graph.types[node.inputs[0]].element][0]
+            return quantize_rows(operands[0].astype(source).astype(np.float64), node.op.target)
         plan = self._plans.get(node.name)
         if plan is None:
             return None
@@ -145,11 +196,12 @@ class Model:
     def _row(self, rows: list[Row]) -> Callable[[Node, Sequence[Array]], None]:
         def measure(node: Node, operands: Sequence[Array]) -> None:
             plan = self._plans[node.name]
-            x = _rounded(operands[0], plan.op)
-            weight, bias = _weight(self.graph, node), _bias(plan.op, operands)
-            got = plan.run(x, weight, bias).astype(np.float64)
-            want = plan.op.reference(x, weight, bias)
-            bar = error_bar(plan.op)
+            given = kernel_operands(self.graph, node, plan.op, operands)
+            got = plan.run(*given).astype(np.float64)
+            want = plan.op.reference(*given)
+            x_scale = 1 if given.x_scale is None else given.x_scale[..., None]
+            rows_of_x = given.x.astype(np.float64) * x_scale
+            bar = bar_on(plan, rows_of_x, given.weight.dequantize())
             rows.append(
                 Row(
                     node.name,
@@ -172,24 +224,31 @@ class Model:
         return "\n".join(lines)
 
     def save(self, folder: Any) -> None:
-        """Write a folder that :meth:`load` reads, without TVM.
+        """Write a folder that :meth:`load` reads, without TVM; of a model that was built, with its kernels and packed weights.
 
         Raises:
             GraphError: the folder cannot be written.
         """
         path = accept(folder, PATH, "folder", at="Model.save", error=GraphError)
         self.graph.save(path)
+        (path / RECORD).unlink(missing_ok=True)
+        if self.built is not None:
+            self.built.save(path)
         records = [
-            {
-                "node": layer.node,
-                "why": layer.why,
-                "set": isinstance(layer.plan, PlanSet),
-                "plan": None if layer.plan is None else layer.plan.to_json(),
-            }
+            {"node": layer.node, "why": layer.why, **self._plan_record(layer.plan)}
             for layer in self.layers
         ]
         text = json.dumps({"format": FORMAT, "layers": records})
         (path / PLANS).write_text(text, encoding="utf-8")
+
+    def _plan_record(self, plan: Plan | PlanSet | None) -> dict[str, Any]:
+        """A plan as text, or the number of the kernel that was built of it, which has the plan."""
+        if self.built is not None and plan is not None:
+            return {"kernel": list(self.built.kernels).index(plan)}
+        return {
+            "set": isinstance(plan, PlanSet),
+            "plan": None if plan is None else plan.to_json(),
+        }
 
     @classmethod
     def load(cls, folder: Any) -> Model:
@@ -200,12 +259,13 @@ class Model:
             PlanError: a plan cannot be read.
         """
         path = accept(folder, PATH, "folder", at="Model.load", error=GraphError)
-        graph = load_graph(path)
+        graph, built = load_graph(path), load_built(path)
         try:
             document = json.loads((path / PLANS).read_text(encoding="utf-8"))
             found, records = document["format"], document["layers"]
-            layers = tuple(_layer(record) for record in records)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            plans = () if built is None else tuple(built.kernels)
+            layers = tuple(_layer(record, plans) for record in records)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise GraphError(
                 f"the model cannot be read: {error}", at=path, hint="save it again"
             ) from error
@@ -215,7 +275,7 @@ class Model:
                 at=path,
                 hint="save the model again with this version",
             )
-        return cls(graph, layers)
+        return cls(graph, layers, built)
 
     def __str__(self) -> str:
         planned = len(self._plans)
@@ -234,9 +294,9 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
     graph = accept(graph, GRAPH, "graph", at="compile_graph", error=GraphError)
     plans: dict[MatMul, Plan | PlanSet] = {}
     layers = []
-    for node in _low_bit(graph):
+    for node in low_bit(graph):
         try:
-            op = _matmul(graph, node)
+            op = matmul_of(graph, node)
         except LadderError as error:
             layers.append(Layer(node.name, None, error.what))
             continue
@@ -246,25 +306,9 @@ def compile_graph(graph: Graph, device: Any = "h200") -> Model:
     return Model(graph, tuple(layers))
 
 
-def _low_bit(graph: Graph) -> tuple[Node, ...]:
-    """Layers whose weight has a low-bit type."""
-    return tuple(
-        node for node in graph.of(Linear) if graph.types[node.inputs[1]].weight is not None
-    )
-
-
-def _matmul(graph: Graph, node: Node) -> MatMul:
-    """The matmul of a layer.
-
-    Raises:
-        LadderError: no kernel has its types.
-    """
-    assert isinstance(node.op, Linear)
-    x, w = (graph.types[name] for name in node.inputs[:2])
-    return node.op.matmul(x, w)
-
-
-def _layer(record: Mapping[str, Any]) -> Layer:
+def _layer(record: Mapping[str, Any], built: Sequence[Any]) -> Layer:
+    if "kernel" in record:
+        return Layer(record["node"], built[record["kernel"]], record["why"])
     text = record["plan"]
     plan: Plan | PlanSet | None = None
     if text is not None:
@@ -273,31 +317,14 @@ def _layer(record: Mapping[str, Any]) -> Layer:
 
 
 def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence[Array]) -> Array:
-    """A layer by its plan, and what its kernel does not do yet of its epilogue by meaning."""
+    """A layer by its plan, and what its kernel does not do of its epilogue by meaning."""
     assert isinstance(node.op, Linear)
-    bias = _bias(plan.op, operands)
-    y = plan.run(_rounded(operands[0], plan.op), _weight(graph, node), bias).astype(np.float64)
-    steps = node.op.epilogue[1:] if plan.op.bias else node.op.epilogue
-    place = 2 + plan.op.bias
+    y = plan.run(*kernel_operands(graph, node, plan.op, operands)).astype(np.float64)
+    steps, place = rest_of(node.op, plan.op)
     for step in steps:
         y = step.apply(y, tuple(operands[place : place + step.operands]))
         place += step.operands
     return np.asarray(y)
-
-
-def _rounded(x: Array, op: MatMul) -> Array:
-    return x.astype(op.activation.dtype)
-
-
-def _bias(op: MatMul, operands: Sequence[Array]) -> Array | None:
-    return operands[2].reshape(-1).astype(op.out.dtype) if op.bias else None
-
-
-def _weight(graph: Graph, node: Node) -> Quantized:
-    constant = graph.constant(node.inputs[1])
-    assert constant is not None
-    assert isinstance(constant.value, Quantized)
-    return constant.value
 
 
 def _like(inputs: Sequence[Any], value: Array, type_: TensorType) -> Any:

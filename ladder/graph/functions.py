@@ -1,0 +1,58 @@
+"""Functions of one real number, in float64: what operators and epilogues mean by their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from ladder.graph.tensor import Array, real
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def _sigmoid(x: Array) -> Array:
+    result: Array = np.exp(-np.logaddexp(0.0, -real(x)))
+    return result
+
+
+def _gelu(x: Array) -> Array:
+    # erfc keeps its digits where 1 + erf cancels
+    result: Array = 0.5 * x * _erfc(-x / math.sqrt(2)) if x.size else real(x)
+    return result
+
+
+def _gelu_tanh(x: Array) -> Array:
+    result: Array = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return result
+
+
+#: functions of one real number
+FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
+    {
+        "abs": np.abs,
+        "cos": np.cos,
+        "erf": lambda x: _erf(x) if x.size else x,
+        "exp": np.exp,
+        "gelu": _gelu,
+        "gelu_tanh": _gelu_tanh,
+        "log": np.log,
+        "negative": np.negative,
+        "not": np.logical_not,
+        "reciprocal": np.reciprocal,
+        "relu": lambda x: np.maximum(x, 0),
+        "rsqrt": lambda x: 1 / np.sqrt(x),
+        "sigmoid": _sigmoid,
+        "silu": lambda x: x * _sigmoid(x),
+        "sin": np.sin,
+        "sqrt": np.sqrt,
+        "square": np.square,
+        "tanh": np.tanh,
+    }
+)
+
+#: those that a kernel's epilogue may apply, and that rules call activations
+ACTIVATIONS = ("gelu", "gelu_tanh", "relu", "sigmoid", "silu", "tanh")
