@@ -29,8 +29,6 @@ from ladder.scheduler.tiling import TILE_TOKENS
 #: bytes of the totals of one 16 x 8 tile
 FRAGMENT_BYTES = TILE_ROWS * TILE_TOKENS * 4
 
-#: registers of a fragment that lie between rows g and g + 8
-
 
 def reduce_and_store(kernel: Kernel, totals: Any, base: int) -> None:
     """Emit the end of a kernel whose warps all multiply; ``base`` is the first byte that the ring leaves free."""
