@@ -48,9 +48,13 @@ def test_single_tokens_get_one_wave_of_many_k_slices(m, n, k):
 
 
 def test_one_token_has_its_activations_in_registers_where_that_can_be():
-    assert plan_for(1, 8192, 8192).access == "column"
-    assert plan_for(2, 8192, 8192).access == "vector"
-    assert plan_for(1, 8192, 8191).access == "scalar"
+    def access(m: int, k: int) -> str:
+        op = matmul(m, 8192, k, activation="float16", weight="nvfp4")
+        return schedule(op, H200, launch="pdl").access
+
+    assert access(1, 8192) == "column"  # measured on an H200: 10.0 us, 11.5 us without
+    assert access(2, 8192) == "vector"
+    assert access(1, 8191) == "scalar"
 
 
 def test_seven_row_tiles_make_a_balanced_wave():

@@ -28,30 +28,26 @@ extern "C" __global__ void __launch_bounds__(288, 1) ladder_specialised_float16_
   alignas(64) uint held_ptr[1];
   held_ptr[0] = zero_ptr[0];
   if (((int)threadIdx.x) == 0) {
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122880), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122976), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122888), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122984), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122896), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122992), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122904), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123000), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122912), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123008), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122920), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123016), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122928), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123024), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122936), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123032), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122944), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123040), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122952), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123048), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122960), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123056), (uint)4);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)122968), (uint)1);
-    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)123064), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102400), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102480), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102408), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102488), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102416), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102496), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102424), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102504), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102432), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102512), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102440), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102520), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102448), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102528), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102456), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102536), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102464), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102544), (uint)4);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102472), (uint)1);
+    tvm_builtin_ptx_mbarrier_init_init_shared_b64((arena_address + (uint)102552), (uint)4);
     tvm_builtin_ptx_fence_proxy_proxy_async_shared__cta();
   }
   tvm_builtin_cuda_cta_sync();
@@ -63,17 +59,17 @@ extern "C" __global__ void __launch_bounds__(288, 1) ladder_specialised_float16_
       filling_ptr[1] = 0;
       filling_ptr[2] = 0;
       for (int load = 0; load < 2; ++load) {
-        tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 122880))), (uint)8704);
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[((((int)blockIdx.x) * 2048) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 122880))));
+        tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 102400))), (uint)8704);
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[((((int)blockIdx.x) * 2048) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 102400))));
         int cse_v7 = (load * 128);
         int cse_v18 = ((((int)blockIdx.x) * 256) + cse_v7);
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v18])), (uint)256, (arena_address + ((uint)((filling_ptr[0] * 8) + 122880))));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v18])), (uint)256, (arena_address + ((uint)((filling_ptr[0] * 8) + 122880))));
-        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 4096))), ((void*)((unsigned long long)(&(x_map)))), cse_v7, cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 122880))));
-        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 6144))), ((void*)((unsigned long long)(&(x_map)))), (cse_v7 + 64), cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 122880))));
-        filling_ptr[2] = ((filling_ptr[0] == 11) ? (filling_ptr[2] ^ 1) : filling_ptr[2]);
-        filling_ptr[1] = ((filling_ptr[0] == 11) ? 0 : (filling_ptr[1] + 80));
-        filling_ptr[0] = ((filling_ptr[0] == 11) ? 0 : (filling_ptr[0] + 1));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v18])), (uint)256, (arena_address + ((uint)((filling_ptr[0] * 8) + 102400))));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v18])), (uint)256, (arena_address + ((uint)((filling_ptr[0] * 8) + 102400))));
+        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 4096))), ((void*)((unsigned long long)(&(x_map)))), cse_v7, cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 102400))));
+        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 6144))), ((void*)((unsigned long long)(&(x_map)))), (cse_v7 + 64), cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 102400))));
+        filling_ptr[2] = ((filling_ptr[0] == 9) ? (filling_ptr[2] ^ 1) : filling_ptr[2]);
+        filling_ptr[1] = ((filling_ptr[0] == 9) ? 0 : (filling_ptr[1] + 80));
+        filling_ptr[0] = ((filling_ptr[0] == 9) ? 0 : (filling_ptr[0] + 1));
       }
     }
   }
@@ -104,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(288, 1) ladder_specialised_float16_
     alignas(64) uint scaled_ptr[32];
     int first_slot = (reading_ptr[1] * 128);
     uint activations = __shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32);
-    tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 15360)])), reading_ptr[2]);
+    tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 12800)])), reading_ptr[2]);
     int cse_v29 = (((cse_v17 * 1024) + (cse_v2 * 16)) + first_slot);
     alignas(64) uint w1_ptr[4];
     tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v29)));
@@ -182,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(288, 1) ladder_specialised_float16_
     tvm_builtin_ptx_wgmma_commit_group_commit_group_sync_aligned();
     tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();
     tvm_builtin_cuda_warp_sync();
-    tvm_builtin_ptx_mbarrier_arrive_nocount_arrive_shared_b64_pred((arena_address + ((uint)((slot_before_ptr[0] * 8) + 122976))), (uint)0);
+    tvm_builtin_ptx_mbarrier_arrive_nocount_arrive_shared_b64_pred((arena_address + ((uint)((slot_before_ptr[0] * 8) + 102480))), (uint)0);
     alignas(64) uint scales_rows_ptr_1[1];
     scales_rows_ptr_1[0] = ((uint*)arena_ptr)[(cse_v22 + 2080)];
     alignas(64) uint zeros_rows_ptr_1[1];
@@ -251,12 +247,12 @@ extern "C" __global__ void __launch_bounds__(288, 1) ladder_specialised_float16_
     tvm_builtin_ptx_wgmma_commit_group_commit_group_sync_aligned();
     tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();
     slot_before_ptr[0] = reading_ptr[0];
-    reading_ptr[2] = ((reading_ptr[0] == 11) ? (reading_ptr[2] ^ 1) : reading_ptr[2]);
-    reading_ptr[1] = ((reading_ptr[0] == 11) ? 0 : (reading_ptr[1] + 80));
-    reading_ptr[0] = ((reading_ptr[0] == 11) ? 0 : (reading_ptr[0] + 1));
-    reading_ptr[2] = ((reading_ptr[0] == 11) ? (reading_ptr[2] ^ 1) : reading_ptr[2]);
-    reading_ptr[1] = ((reading_ptr[0] == 11) ? 0 : (reading_ptr[1] + 80));
-    reading_ptr[0] = ((reading_ptr[0] == 11) ? 0 : (reading_ptr[0] + 1));
+    reading_ptr[2] = ((reading_ptr[0] == 9) ? (reading_ptr[2] ^ 1) : reading_ptr[2]);
+    reading_ptr[1] = ((reading_ptr[0] == 9) ? 0 : (reading_ptr[1] + 80));
+    reading_ptr[0] = ((reading_ptr[0] == 9) ? 0 : (reading_ptr[0] + 1));
+    reading_ptr[2] = ((reading_ptr[0] == 9) ? (reading_ptr[2] ^ 1) : reading_ptr[2]);
+    reading_ptr[1] = ((reading_ptr[0] == 9) ? 0 : (reading_ptr[1] + 80));
+    reading_ptr[0] = ((reading_ptr[0] == 9) ? 0 : (reading_ptr[0] + 1));
     tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_0();
     acc_ptr[0] = ladder_hold_f32(acc_ptr[0]);
     acc_ptr[1] = ladder_hold_f32(acc_ptr[1]);
