@@ -38,9 +38,12 @@ def test_the_cost_model_counts_what_the_kernel_does(m, weight, decisions):
     if plan.packing.program.table is None and not decisions.get("access"):
         # every lane reads the unit of weights that are scaled in registers
         units = 2 * 4 * plan.tiling.threads if plan.scale == "register" else 0
-        assert loaded.emulated == pytest.approx(loaded.model * (1 + ahead) + units)
+        # a token alone is loaded one block ahead, the last time for nothing
+        block = plan.packing.geometry.block_k * plan.value_bytes
+        beyond = plan.tiling.warps_k * block if plan.access == "column" else 0
+        assert loaded.emulated == pytest.approx(loaded.model * (1 + ahead) + units + beyond)
     shared = lines["shared memory, bytes"]
-    assert 0.9 < shared.emulated / shared.model < 1.9
+    assert 0.85 < shared.emulated / shared.model < 1.9
     lsu = lines["lsu, lane instructions"]
     # bulk copies are instructions in the model only
     assert (0.7 if plan.load_warps else 1) < lsu.emulated / lsu.model < 3

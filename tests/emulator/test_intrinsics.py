@@ -29,6 +29,10 @@ EXAMPLES: dict[str, tuple[tuple[float, ...], float]] = {
     "cvt_e4m3x2_f32": ((1.0, -1.0), 0x38B8),
     "cvt_bf16_f32": ((1.5,), 0x3FC0),
     "fma_f32": ((3.0, 1 / 3, -1.0), 2.0**-25),  # what the product of a rounded third was rounded by
+    "abs_f16x2": ((0xBC004000,), 0x3C004000),
+    "abs_bf16x2": ((0xBF804000,), 0x3F804000),
+    "max_nan_f16x2": ((0x3C004000, 0x40003C00), 0x40004000),
+    "max_nan_bf16x2": ((0x3F804000, 0x40003F80), 0x40004000),
     "ex2_f32": ((-3.0,), 0.125),
     "rcp_f32": ((-4.0,), -0.25),
     "lop3_96": ((0b1100, 0b1010, 0b1001), 0b1111),  # xor of three

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_kernel(ushort* __restrict__ scales_ptr, uint* __restrict__ weight_ptr, ushort* __restrict__ x_ptr, ushort* __restrict__ y_ptr, ushort* __restrict__ zeros_ptr, int m) {
+extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_kernel(ushort* __restrict__ scales_ptr, uint* __restrict__ weight_ptr, ushort* __restrict__ x_ptr, ushort* __restrict__ y_ptr, ushort* __restrict__ zeros_ptr, int m, int64_t x_stride_m) {
   int cse_v1 = (((int)threadIdx.x) >> 5);
   int warp_id_in_cta = __shfl_sync((uint)4294967295, cse_v1, 0, 32);
   int v = ((int)blockIdx.x);
@@ -13,33 +13,28 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
   extern __shared__ __align__(1024) uchar arena_ptr[];
   uint arena_address = tvm_builtin_cuda_cvta_generic_to_shared((&(arena_ptr[0])));
   int cse_v3 = (((int)blockIdx.x) * 256);
-  int cse_v7 = (cse_v2 * 4);
-  int cse_v8 = ((((int)threadIdx.x) & 1) * 8);
-  int cse_v14 = (cse_v3 + cse_v7);
-  int weight_source_0 = cse_v14;
-  int weight_source_1 = (cse_v14 + 128);
-  int cse_v15 = ((cse_v2 >> 1) + ((int)blockIdx.x));
-  int cse_v26 = ((((cse_v15 >> 2) * 256) + ((cse_v15 & 3) * 16)) + cse_v8);
-  int scales_source_0 = cse_v26;
-  int zeros_source_0 = cse_v26;
-  uint cse_v4 = ((uint)((int)threadIdx.x));
-  uint lane_address = (ladder_prmt((cse_v4 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
+  int64_t cse_v4 = ((int64_t)((int)threadIdx.x));
+  int cse_v5 = (((int)threadIdx.x) & 15);
+  int cse_v10 = (cse_v2 * 4);
+  int cse_v12 = ((((int)threadIdx.x) & 1) * 8);
+  int64_t cse_v18 = ((cse_v4 & (int64_t)15) * (int64_t)8);
+  int64_t cse_v23 = (((cse_v4 & (int64_t)31) >> (int64_t)4) * x_stride_m);
+  int cse_v17 = (cse_v3 + cse_v10);
+  int weight_source_0 = cse_v17;
+  int weight_source_1 = (cse_v17 + 128);
+  int64_t x_source_0 = (cse_v18 + cse_v23);
+  int cse_v11 = (cse_v2 >> 4);
+  int x_target_0 = (((cse_v11 * 256) + ((cse_v5 ^ (cse_v11 & 7)) * 16)) + 1024);
+  int cse_v19 = ((cse_v2 >> 1) + ((int)blockIdx.x));
+  int cse_v32 = ((((cse_v19 >> 2) * 256) + ((cse_v19 & 3) * 16)) + cse_v12);
+  int scales_source_0 = cse_v32;
+  int zeros_source_0 = cse_v32;
+  uint cse_v6 = ((uint)((int)threadIdx.x));
+  uint lane_address = (ladder_prmt((cse_v6 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
   alignas(64) uint zero_ptr[1];
-  zero_ptr[0] = ((cse_v4 + ((uint)m)) >> (uint)31);
+  zero_ptr[0] = ((cse_v6 + ((uint)m)) >> (uint)31);
   alignas(64) uint held_ptr[1];
   held_ptr[0] = zero_ptr[0];
-  alignas(64) uint token_ptr[2];
-  alignas(64) uint token_ahead_ptr[2];
-  alignas(64) uint column_ptr[8];
-  int cse_v9 = (cse_v2 >> 2);
-  column_ptr[0] = ladder_hold_u32(((cse_v9 == 0) ? (uint)4294967295 : (uint)0));
-  column_ptr[1] = ladder_hold_u32(((cse_v9 == 1) ? (uint)4294967295 : (uint)0));
-  column_ptr[2] = ladder_hold_u32(((cse_v9 == 2) ? (uint)4294967295 : (uint)0));
-  column_ptr[3] = ladder_hold_u32(((cse_v9 == 3) ? (uint)4294967295 : (uint)0));
-  column_ptr[4] = ladder_hold_u32(((cse_v9 == 4) ? (uint)4294967295 : (uint)0));
-  column_ptr[5] = ladder_hold_u32(((cse_v9 == 5) ? (uint)4294967295 : (uint)0));
-  column_ptr[6] = ladder_hold_u32(((cse_v9 == 6) ? (uint)4294967295 : (uint)0));
-  column_ptr[7] = ladder_hold_u32(((cse_v9 == 7) ? (uint)4294967295 : (uint)0));
   alignas(64) float acc_ptr[4];
   alignas(64) float activation_sum_ptr[1];
   alignas(64) uint b_ptr[12];
@@ -54,58 +49,59 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
   total_ptr[3] = 0x0p+0f/*0.000000e+00*/;
   alignas(64) uint zero_offset_ptr[2];
   alignas(64) uint lanes_ptr[16];
-  int cse_v10 = (cse_v1 * 3840);
-  int cse_v11 = (cse_v2 * 16);
-  int cse_v16 = (cse_v10 + cse_v11);
-  int cse_v20 = (((cse_v1 * 1024) + cse_v3) + cse_v7);
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)cse_v16)), (&(weight_ptr[cse_v20])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 512))), (&(weight_ptr[(cse_v20 + 128)])));
-  int cse_v5 = (((int)blockIdx.x) * 16);
-  int cse_v12 = (cse_v1 * 64);
-  int cse_v21 = ((cse_v12 + cse_v5) + cse_v8);
+  int cse_v13 = (cse_v1 * 4608);
+  int cse_v14 = (cse_v2 * 16);
+  int cse_v20 = (cse_v13 + cse_v14);
+  int cse_v24 = (((cse_v1 * 1024) + cse_v3) + cse_v10);
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)cse_v20)), (&(weight_ptr[cse_v24])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 512))), (&(weight_ptr[(cse_v24 + 128)])));
+  int cse_v7 = (0 & 7);
+  uint cse_v8 = ((0 < m) ? (uint)16 : (uint)0);
+  int cse_v25 = (cse_v13 + ((cse_v5 ^ cse_v7) * 16));
+  int64_t cse_v28 = ((((cse_v4 >> (int64_t)5) * (int64_t)128) + cse_v18) + cse_v23);
+  if (cse_v2 < 16) {
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v25 + 1024))), (&(x_ptr[cse_v28])), cse_v8);
+  }
+  int cse_v9 = (((int)blockIdx.x) * 16);
+  int cse_v26 = (((cse_v1 * 64) + cse_v9) + cse_v12);
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1024))), (&(scales_ptr[cse_v21])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1280))), (&(scales_ptr[cse_v26])));
   }
   if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1152))), (&(zeros_ptr[cse_v21])));
-  }
-  tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1280))), (&(weight_ptr[(cse_v20 + 2048)])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 1792))), (&(weight_ptr[(cse_v20 + 2176)])));
-  int cse_v23 = (cse_v21 + 128);
-  if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 2304))), (&(scales_ptr[cse_v23])));
-  }
-  if (cse_v2 < 2) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v16 + 2432))), (&(zeros_ptr[cse_v23])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1408))), (&(zeros_ptr[cse_v26])));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  int cse_v13 = ((((int)threadIdx.x) & 3) * 2);
-  int cse_v17 = (((((int)threadIdx.x) >> 2) * 16) + cse_v13);
-  tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[0], (&(x_ptr[cse_v17])));
-  tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[1], (&(x_ptr[(cse_v17 + 8)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1536))), (&(weight_ptr[(cse_v24 + 2048)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 2048))), (&(weight_ptr[(cse_v24 + 2176)])));
+  if (cse_v2 < 16) {
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v25 + 2560))), (&(x_ptr[(cse_v28 + (int64_t)256)])), cse_v8);
+  }
+  int cse_v29 = (cse_v26 + 128);
+  if (cse_v2 < 2) {
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 2816))), (&(scales_ptr[cse_v29])));
+  }
+  if (cse_v2 < 2) {
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 2944))), (&(zeros_ptr[cse_v29])));
+  }
+  tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
   alignas(64) int cursor_ptr[2];
   cursor_ptr[0] = 0;
-  cursor_ptr[1] = 20;
+  cursor_ptr[1] = 24;
   for (int turn = 0; turn < 2; ++turn) {
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_1();
     tvm_builtin_cuda_warp_sync();
-    int slot = (cse_v10 + (cursor_ptr[0] * 128));
-    int free_slot = (cse_v10 + (cursor_ptr[1] * 128));
+    int slot = (cse_v13 + (cursor_ptr[0] * 128));
+    int free_slot = (cse_v13 + (cursor_ptr[1] * 128));
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-    token_ptr[0] = token_ahead_ptr[0];
-    token_ptr[1] = token_ahead_ptr[1];
-    int cse_v27 = (((min((((turn * 2) + cse_v1) + 2), 3) * 128) + (cse_v9 * 16)) + cse_v13);
-    tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[0], (&(x_ptr[cse_v27])));
-    tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[1], (&(x_ptr[(cse_v27 + 8)])));
-    int cse_v22 = ((cse_v9 * 2) + (slot >> 1));
-    int cse_v24 = (cse_v22 + 576);
-    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v24]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v24]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), (uint)4112);
-    int cse_v25 = (cse_v22 + 577);
-    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v25]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v25]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), (uint)4112);
-    int cse_v18 = (cse_v11 + slot);
+    int cse_v15 = (cse_v2 >> 2);
+    int cse_v27 = ((cse_v15 * 2) + (slot >> 1));
+    int cse_v30 = (cse_v27 + 704);
+    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), (uint)4112);
+    int cse_v31 = (cse_v27 + 705);
+    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v31]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v31]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), (uint)4112);
+    int cse_v21 = (cse_v14 + slot);
     alignas(64) uint w1_ptr[4];
-    tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v18)));
+    tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v21)));
     alignas(64) uint d1_ptr[20];
     d1_ptr[1] = (w1_ptr[0] & (uint)15728880);
     d1_ptr[0] = (w1_ptr[0] & (uint)983055);
@@ -125,10 +121,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[9] = ladder_fma_f16x2(d1_ptr[5], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[10] = ladder_fma_f16x2(d1_ptr[9], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[11] = ladder_fma_f16x2(d1_ptr[8], (uint)1946186752, zero_offset_ptr[1]);
-    b_ptr[4] = (token_ptr[0] & column_ptr[0]);
-    b_ptr[5] = (token_ptr[1] & column_ptr[0]);
-    b_ptr[6] = (token_ptr[0] & column_ptr[1]);
-    b_ptr[7] = (token_ptr[1] & column_ptr[1]);
+    int cse_v16 = (cse_v2 >> 3);
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)((((cse_v16 ^ cse_v7) * 16) + slot) + 1024))));
     d1_ptr[11] = (w1_ptr[2] & (uint)15728880);
     d1_ptr[10] = (w1_ptr[2] & (uint)983055);
     d1_ptr[12] = (w1_ptr[2] >> (uint)8);
@@ -147,14 +141,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[1] = ladder_fma_f16x2(d1_ptr[15], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[2] = ladder_fma_f16x2(d1_ptr[19], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[3] = ladder_fma_f16x2(d1_ptr[18], (uint)1946186752, zero_offset_ptr[1]);
-    b_ptr[0] = (token_ptr[0] & column_ptr[2]);
-    b_ptr[1] = (token_ptr[1] & column_ptr[2]);
-    b_ptr[2] = (token_ptr[0] & column_ptr[3]);
-    b_ptr[3] = (token_ptr[1] & column_ptr[3]);
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v16 + 4) ^ cse_v7) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[4], lanes_ptr[5], lanes_ptr[6], lanes_ptr[7], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[8], lanes_ptr[9], lanes_ptr[10], lanes_ptr[11], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint w2_ptr[4];
-    tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v18 + 512))));
+    tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v21 + 512))));
     alignas(64) uint d2_ptr[20];
     d2_ptr[1] = (w2_ptr[0] & (uint)15728880);
     d2_ptr[0] = (w2_ptr[0] & (uint)983055);
@@ -174,10 +165,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[9] = ladder_fma_f16x2(d2_ptr[5], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[10] = ladder_fma_f16x2(d2_ptr[9], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[11] = ladder_fma_f16x2(d2_ptr[8], (uint)1946186752, zero_offset_ptr[1]);
-    b_ptr[4] = (token_ptr[0] & column_ptr[4]);
-    b_ptr[5] = (token_ptr[1] & column_ptr[4]);
-    b_ptr[6] = (token_ptr[0] & column_ptr[5]);
-    b_ptr[7] = (token_ptr[1] & column_ptr[5]);
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)(((((cse_v16 + 8) ^ cse_v7) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[12], lanes_ptr[13], lanes_ptr[14], lanes_ptr[15], b_ptr[0], b_ptr[1], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[0], lanes_ptr[1], lanes_ptr[2], lanes_ptr[3], b_ptr[2], b_ptr[3], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     d2_ptr[11] = (w2_ptr[2] & (uint)15728880);
@@ -198,14 +186,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     lanes_ptr[1] = ladder_fma_f16x2(d2_ptr[15], (uint)1946186752, zero_offset_ptr[1]);
     lanes_ptr[2] = ladder_fma_f16x2(d2_ptr[19], (uint)1946186752, zero_offset_ptr[0]);
     lanes_ptr[3] = ladder_fma_f16x2(d2_ptr[18], (uint)1946186752, zero_offset_ptr[1]);
-    b_ptr[0] = (token_ptr[0] & column_ptr[6]);
-    b_ptr[1] = (token_ptr[1] & column_ptr[6]);
-    b_ptr[2] = (token_ptr[0] & column_ptr[7]);
-    b_ptr[3] = (token_ptr[1] & column_ptr[7]);
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v16 + 12) ^ cse_v7) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[4], lanes_ptr[5], lanes_ptr[6], lanes_ptr[7], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[8], lanes_ptr[9], lanes_ptr[10], lanes_ptr[11], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint scales_rows_ptr[1];
-    scales_rows_ptr[0] = ((uint*)arena_ptr)[(((slot >> 2) + cse_v9) + 256)];
+    scales_rows_ptr[0] = ((uint*)arena_ptr)[(((slot >> 2) + cse_v15) + 320)];
     alignas(64) float scales_ptr_1[1];
     scales_ptr_1[0] = ladder_cvt_f32_f16(((ushort)scales_rows_ptr[0]));
     alignas(64) float scales_ptr_2[1];
@@ -224,29 +209,19 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     acc_ptr[1] = 0x0p+0f/*0.000000e+00*/;
     acc_ptr[2] = 0x0p+0f/*0.000000e+00*/;
     acc_ptr[3] = 0x0p+0f/*0.000000e+00*/;
-    cursor_ptr[0] = ((cursor_ptr[0] == 20) ? 0 : (cursor_ptr[0] + 10));
-    cursor_ptr[1] = ((cursor_ptr[1] == 20) ? 0 : (cursor_ptr[1] + 10));
+    cursor_ptr[0] = ((cursor_ptr[0] == 24) ? 0 : (cursor_ptr[0] + 12));
+    cursor_ptr[1] = ((cursor_ptr[1] == 24) ? 0 : (cursor_ptr[1] + 12));
   }
   tvm_builtin_ptx_cp_async_wait_group_async_wait_group_0();
   tvm_builtin_cuda_cta_sync();
-  int cse_v19 = (cse_v12 + cse_v2);
-  ((float*)arena_ptr)[cse_v19] = (total_ptr[0] + total_ptr[1]);
-  ((float*)arena_ptr)[(cse_v19 + 32)] = (total_ptr[2] + total_ptr[3]);
+  *(float4*)(((float*)arena_ptr) + (((int)threadIdx.x) * 4)) = *(float4*)(total_ptr + 0);
   tvm_builtin_cuda_cta_sync();
   if (((int)threadIdx.x) < 16) {
-    alignas(64) float columns_ptr[4];
-    int cse_v6 = (((int)threadIdx.x) * 4);
-    int4 v_ = make_int4((cse_v6)+(1*0), (cse_v6)+(1*1), (cse_v6)+(1*2), (cse_v6)+(1*3));
-    *(float4*)(columns_ptr + 0) = make_float4(((float*)arena_ptr)[v_.x],((float*)arena_ptr)[v_.y],((float*)arena_ptr)[v_.z],((float*)arena_ptr)[v_.w]);
-    alignas(64) float row_total_ptr[1];
-    row_total_ptr[0] = ((columns_ptr[0] + columns_ptr[1]) + (columns_ptr[2] + columns_ptr[3]));
-    int4 v__1 = make_int4(((cse_v6 + 64))+(1*0), ((cse_v6 + 64))+(1*1), ((cse_v6 + 64))+(1*2), ((cse_v6 + 64))+(1*3));
-    *(float4*)(columns_ptr + 0) = make_float4(((float*)arena_ptr)[v__1.x],((float*)arena_ptr)[v__1.y],((float*)arena_ptr)[v__1.z],((float*)arena_ptr)[v__1.w]);
-    alignas(64) float row_total_ptr_1[1];
-    row_total_ptr_1[0] = (row_total_ptr[0] + ((columns_ptr[0] + columns_ptr[1]) + (columns_ptr[2] + columns_ptr[3])));
-    float value = row_total_ptr_1[0];
+    int cse_v22 = (((((int)threadIdx.x) & 7) * 16) + ((((int)threadIdx.x) >> 3) * 2));
+    int place = cse_v22;
+    float value = (((float*)arena_ptr)[cse_v22] + ((float*)arena_ptr)[(cse_v22 + 128)]);
     if (0 < m) {
-      y_ptr[(cse_v5 + ((int)threadIdx.x))] = ladder_cvt_f16_f32(value);
+      y_ptr[(cse_v9 + ((int)threadIdx.x))] = ladder_cvt_f16_f32(value);
     }
   }
 }
