@@ -146,7 +146,8 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     sms = int(device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
     waves = -(-ctas // (sms * resident))
     of_cta = work(plan)
-    share = min(resident, -(-ctas // sms))
+    # CTAs of a persistent kernel are one an SM
+    share = 1 if plan.persistent else min(resident, -(-ctas // sms))
     active = min(sms, ctas)
     in_flight = int(of_cta.in_flight * min(ctas, active * share))
     constants, fit = device.cost, FITS[plan.family]
@@ -169,7 +170,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
             *_sm_bounds(plan, of_cta, busiest, share, filling),
             *_memory_bounds(plan, of_cta, ctas, tokens, share, in_flight),
         ),
-        launch_us=constants.launch_us + _start_us(plan) + (_exchange_us(plan) if summed else 0.0),
+        launch_us=constants.launch_us + _start_us(plan, share) + (_exchange_us(plan) if summed else 0.0),
         ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
         # while one of several resident blocks starts, the others keep the memory busy
         refill_us=(waves - 1) * wave / resident,
@@ -177,10 +178,11 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     )
 
 
-def _start_us(plan: Plan) -> float:
+def _start_us(plan: Plan, share: int) -> float:
     """Start and end of a kernel besides launch and ramp."""
     fit, tiling = FITS[plan.family], plan.tiling
     start = fit.start_us + (fit.pdl_start_us if plan.launch == "pdl" else 0.0)
+    start += fit.beside_us * (share - 1)
     return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
 
 
@@ -235,7 +237,7 @@ def _sm_bounds(
     wait = start + fit.step_latency * plan.block_steps
     if plan.compute == "wgmma":
         wait = SPECIALISED_LATENCY if plan.load_warps else WARPGROUP_LATENCY
-    chain = blocks * wait + (busy + filling) * clock
+    chain = blocks * wait + (busy * fit.stalls + filling) * clock
     bounds.append(Bound("a warp's chain", chain, "cycles", clock))
     return tuple(bounds)
 

@@ -26,6 +26,8 @@ class Fit:
             an SM whose CTAs end together takes as many new ones at once.
         late: slots of a ring that are on average not on their way.
         latency_us: from the request of a slot to its arrival; None: what the device says.
+        beside_us: start and end of a CTA that an SM runs beside another one.
+        stalls: what a warp's own instructions take, by what they would take if none waited for the one before.
         filling: part of the time in which the rings fill that the first product waits: until the last warp has asked for all
             its slots, memory is busy with later ones.
         block_latency, step_latency: cycles that a warp waits besides issuing: in one block (slot, shared loads, start and end of
@@ -50,6 +52,8 @@ class Fit:
     clumped: float = 0.0
     late: float = 1.5
     latency_us: float | None = None
+    beside_us: float = 0.0
+    stalls: float = 1.0
     filling: float = 0.0
     block_latency: float = 200.0
     step_latency: float = 33.0

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 BASE = 24
 READER_BASE = 18
 
-#: part of what their stages keep that lives at once, by family (skinny: measured at M = 1 and 16 on ten types, within 20 %; of
-#: 7 row tiles, and of 4 with 512 threads, none spills)
+#: part of what their stages keep, and of what they need beside, that lives at once, by family: (skinny: measured at M = 1 and 16
+#: on sixteen types, within 20 %; with 7 row tiles of 16 tokens ptxas makes values again rather than spill)
 AT_ONCE = {"skinny": 0.7}
+UNDER_WAY = {"skinny": 0.15}
+
+#: what a warp of that family keeps where a block has several groups, for each but the first, up to three: factors of flushes to
+#: come (measured on groups of 64, 32 and 16: within 20 registers)
+FLUSH_REGISTERS = 8
+MOST_FLUSHES = 3
 
 #: what a warp of that family keeps for each copy of 16 bytes of activations that a lane starts in a block: an address and a
 #: bound (measured at M = 1 to 16: within 6 registers)
@@ -60,11 +66,10 @@ class Estimate(NamedTuple):
 
 def estimate(plan: Plan) -> Estimate:
     """The registers of a plan; its held constants take what the rest leaves free."""
-    kept = _kept(plan)
-    most = kept + (CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages]))
-    part = AT_ONCE.get(plan.family, 1.0)
-    copies = _copies(plan)
-    kept, most = round(part * kept + copies), round(part * most + copies)
+    beside = CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages])
+    kept = AT_ONCE.get(plan.family, 1.0) * _kept(plan) + _copies(plan) + _flushes(plan)
+    most = round(kept + UNDER_WAY.get(plan.family, 1.0) * beside)
+    kept = round(kept)
     held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
     return Estimate(kept + len(held), most + len(held), held)
 
@@ -75,6 +80,13 @@ def _copies(plan: Plan) -> float:
         return 0.0
     nbytes = plan.rows_loaded * plan.packing.geometry.block_k * plan.value_bytes
     return COPY_REGISTERS * nbytes / COPY_BYTES / LANES
+
+
+def _flushes(plan: Plan) -> int:
+    """Registers for the flushes of a block, where each warp has a ring of its own and multiplies several tokens at once."""
+    if plan.family != "skinny" or plan.access == "column":
+        return 0
+    return FLUSH_REGISTERS * min(max(0, plan.flushes_per_block - 1), MOST_FLUSHES)
 
 
 def _kept(plan: Plan) -> int:
