@@ -15,8 +15,9 @@ its epilogue ("source"): of that only the absence of a kernel is modelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.checks import one_of
-from ladder.errors import ExperimentError
+from ladder.errors import ExperimentError, LadderError
 from ladder.experiments.sweep import Point, Sweep
 from ladder.graph import MatMul, dequantize, matmul, quantize_activations
 from ladder.graph.quantize_activations import TARGETS, QuantizeActivations
+from ladder.runtime.tuning.problem import plan_digest
 from ladder.scheduler.cost import Cost
 from ladder.scheduler.search import schedule
 from ladder.ttype import GroupedType, Quantized, element_type, quantize
@@ -48,6 +50,11 @@ class Kernel:
     name: str
     plan: Any
     cost: Cost
+
+    @cached_property
+    def digest(self) -> str:
+        """See :func:`~ladder.runtime.tuning.problem.plan_digest`."""
+        return plan_digest(self.plan)
 
     @property
     def dram_bytes(self) -> int:
@@ -159,6 +166,20 @@ def choice(point: Point, sweep: Sweep, scheduler: Scheduler) -> Lowering:
     before, missing = _inputs(point, sweep, scheduler)
     product = scheduler.kernel("matmul", op, point.device)
     return Lowering(point, op, (*before, product), product.plan.packing.nbytes, missing)
+
+
+def kernels_of(sweep: Sweep) -> Iterator[Kernel]:
+    """All kernels that the points of a sweep run, each once; points that cannot be had run none."""
+    scheduler = Scheduler()
+    seen: set[str] = set()
+    for point in sweep.points():
+        try:
+            found = lower(point, sweep, scheduler)
+        except LadderError:  # the point's row says why
+            continue
+        fresh = [kernel for kernel in found.kernels if kernel.digest not in seen]
+        seen.update(kernel.digest for kernel in fresh)
+        yield from fresh
 
 
 def _inputs(point: Point, sweep: Sweep, asked: Scheduler) -> tuple[tuple[Kernel, ...], str]:

@@ -9,7 +9,7 @@ import pytest
 
 import ladder
 from ladder.errors import ExperimentError, LadderError
-from ladder.experiments import PLACEMENTS, Point, Sweep, lower, run
+from ladder.experiments import PLACEMENTS, Point, Sweep, kernels_of, lower, run
 from ladder.experiments.lowering import Scheduler, choice
 
 N, K = 80, 256
@@ -141,3 +141,20 @@ def test_decoded_weights_of_8_bits_have_no_scales(placement: str) -> None:
     given = sweep(activations=["int8"], placements=[placement])
     with pytest.raises(LadderError):
         lower(points(given)[placement], given)
+
+
+def test_kernels_of_a_sweep_are_those_of_its_points_each_once() -> None:
+    given = sweep(weights=list(WEIGHTS.values()), ms=[3, 40])
+    found = list(kernels_of(given))
+    dense = {kernel.plan for kernel in found if kernel.plan.op.weight.element.name == "float16"}
+    assert len(dense) == 2  # one for each M, whichever weight was decoded
+    assert sum(kernel.name == "dequantize" for kernel in found) == 2  # one for each weight
+    assert len(found) == len({kernel.digest for kernel in found}) == 2 + 2 + 2 * 2 * 2
+    assert {
+        kernel.digest for point in given.points() for kernel in lower(point, given).kernels
+    } == {kernel.digest for kernel in found}
+
+
+def test_points_that_cannot_be_had_have_no_kernels() -> None:
+    given = sweep(activations=["int8"], placements=["offline", "register"])
+    assert [kernel.name for kernel in kernels_of(given)] == ["quantize", "matmul"]
