@@ -16,6 +16,7 @@ its epilogue ("source"): of that only the absence of a kernel is modelled.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -124,6 +125,22 @@ class Scheduler:
             self._known[key] = Kernel(name, plan, plan.cost())
         return self._known[key]
 
+    def product(self, op: MatMul, point: Point) -> Kernel:
+        """The product of a point that converts within it.
+
+        What the search picks of all plans, it picks of those that convert where that plan does, too: one search less.
+
+        Raises:
+            LadderError: no plan does it.
+        """
+        if not point.fixed:
+            with suppress(LadderError):  # another placement may do what the free search cannot
+                free = self.kernel("matmul", op, point.device)
+                if free.plan.convert == point.placement:
+                    return free
+        decisions = dict(point.fixed)
+        return self.kernel("matmul", op, point.device, placement=point.placement, **decisions)
+
 
 def operator(point: Point, sweep: Sweep) -> MatMul:
     """The product of a point, with the weight's codes.
@@ -200,9 +217,7 @@ Lowered = tuple[tuple[Kernel, ...], int]
 
 
 def _in_kernel(point: Point, op: MatMul, asked: Scheduler) -> Lowered:
-    product = asked.kernel(
-        "matmul", op, point.device, placement=point.placement, **dict(point.fixed)
-    )
+    product = asked.product(op, point)
     return (product,), product.plan.packing.nbytes
 
 
