@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ladder.checks import shown
+from ladder.cli.build import build as build_kernels
 from ladder.cli.options import Activation, Json, Zero, parse_group, takes
 from ladder.cli.show import Screen
 from ladder.cli.tune import spelled_weight, tokens_of, words_of
@@ -119,17 +122,36 @@ def experiment(  # noqa: PLR0913 - one argument to each option
         bool, _option("--measure", text="time every point on this machine's GPU", panel=MEASURE)
     ] = False,
     gpu: Annotated[int, _option("--gpu", text="number of the GPU", panel=MEASURE, least=0)] = 0,
+    build: Annotated[
+        Path | None,
+        _option("--build", text="compile into this folder, make no rows", panel=MEASURE),
+    ] = None,
+    kernels: Annotated[
+        Path | None, _option("--kernels", text="measure what --build compiled", panel=MEASURE)
+    ] = None,
+    jobs: Annotated[
+        int, _option("--jobs", text="processes that compile", panel=MEASURE, least=1)
+    ] = os.cpu_count() or 1,
     json: Json = False,
 ) -> None:
     """Vary decisions that are usually the scheduler's, and say what each costs beside its choice."""
-    from ladder.experiments import agreement, read, write
+    from ladder.experiments import agreement, kernels_of, read, write
 
     screen = Screen(as_json=json)
     chosen = _study(study)
-    if rows is None:
-        found = _made(screen, _sweep(chosen, axes.given()), measure=measure, ordinal=gpu)
-    else:
+    if kernels is not None and not measure:
+        raise ExperimentError(
+            "kernels are brought along to be measured", at="--kernels", hint="add --measure"
+        )
+    if build is not None:
+        _alone(measure=measure, rows=rows, out=out, figure=figure, table=table)
+        build_kernels(screen, kernels_of(_sweep(chosen, axes.given())), build, jobs)
+        return
+    if rows is not None:
         found = _read(read(rows), axes, measure=measure)
+    else:
+        sweep = _sweep(chosen, axes.given())
+        found = _measured(screen, sweep, gpu, kernels, jobs) if measure else _made(screen, sweep)
     if out is not None:
         write(found, out)
     if figure is not None:
@@ -142,6 +164,17 @@ def experiment(  # noqa: PLR0913 - one argument to each option
     else:
         screen.table(COLUMNS, [[getattr(row, name) for name in COLUMNS] for row in found])
         _summary(screen, found, agreement(found))
+
+
+def _alone(**others: Any) -> None:
+    """Refuse options that ask for rows beside --build."""
+    given = [f"--{name}" for name, value in others.items() if value]
+    if given:
+        raise ExperimentError(
+            f"--build compiles kernels and makes no rows for {', '.join(given)}",
+            at="--build",
+            hint="build first; then leave out --build, and measure by --measure --kernels FOLDER",
+        )
 
 
 def _study(name: str) -> Study | None:
@@ -174,27 +207,34 @@ def _sweep(study: Study | None, given: dict[str, Any]) -> Sweep:
     return Sweep(**given)
 
 
-def _made(screen: Screen, sweep: Sweep, *, measure: bool, ordinal: int) -> list[Row]:
+def _made(screen: Screen, sweep: Sweep) -> list[Row]:
     from ladder.experiments import rows
 
-    if not measure:
-        with screen.working(f"modelling {sweep.name}"):
-            return list(rows(sweep))
+    with screen.working(f"modelling {sweep.name}"):
+        return list(rows(sweep))
+
+
+def _measured(
+    screen: Screen, sweep: Sweep, ordinal: int, folder: Path | None, jobs: int
+) -> list[Row]:
+    from ladder.experiments import rows
     from ladder.experiments.gpu import gpu_measure
 
-    with gpu_measure(sweep.devices[0], ordinal) as measuring:
-        return _watched(screen, rows(sweep, measuring))
-
-
-def _watched(screen: Screen, rows: Iterable[Row]) -> list[Row]:
+    total = sum(1 for _ in sweep.points())
     found: list[Row] = []
-    made = iter(rows)
-    while True:
-        with screen.working(f"measuring point {len(found) + 1}"):
-            row = next(made, None)
-        if row is None:
-            return found
-        found.append(row)
+    with gpu_measure(sweep.devices[0], ordinal, folder, jobs) as measuring:
+        made = rows(sweep, measuring)
+        for number in range(1, total + 1):
+            with screen.working(f"measuring point {number} of {total}"):
+                found.append(next(made))
+            screen.done(f"{number}/{total} {_line(found[-1])}")
+    return found
+
+
+def _line(row: Row) -> str:
+    """A point and its time, or why it has none."""
+    us = row.reason or row.note if row.measured_us is None else f"{row.measured_us} us"
+    return f"{row.device} {row.n}x{row.k} m{row.m} {row.weight} {row.placement}: {us}"
 
 
 def _read(found: list[Row], axes: Axes, *, measure: bool) -> list[Row]:
@@ -213,6 +253,9 @@ def _summary(screen: Screen, found: Sequence[Row], tau: float | None) -> None:
         screen.text(f"refused: {reason}")
     agreed = "" if tau is None else f"; Kendall tau of model and measurement {tau:.3f}"
     measured = sum(row.measured_us is not None for row in found)
+    without = Counter(row.note for row in found if row.note and row.measured_us is None)
+    for note, count in without.items():
+        screen.text(f"{count} of {len(found)} points: {note}")
     screen.text(f"{len(found)} points, {len(refused)} refused, {measured} measured{agreed}")
 
 

@@ -94,6 +94,12 @@ class Screen:
         with Console(stderr=True).status(what):
             yield
 
+    def done(self, what: str) -> None:
+        """Say on standard error what is finished, where no terminal shows what goes on."""
+        if not (self.is_terminal and sys.stderr.isatty()):
+            sys.stderr.write(f"{what}\n")
+            sys.stderr.flush()
+
     def error(self, error: LadderError) -> None:
         """Print an error to standard error: what, at and hint, or the same as JSON."""
         if self.as_json:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ladder.cli.build import build
 from ladder.cli.options import Activation, Json, Launch, Zero, device_of, takes, weight_type
 from ladder.cli.show import Screen
 from ladder.cli.tune_watch import watching
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ladder.runtime.tuning.problem import Problem
     from ladder.runtime.tuning.record import Machine
     from ladder.runtime.tuning.report import Result
-    from ladder.settings import Settings
 
 WHAT = "What"
 HOW = "How"
@@ -136,7 +136,8 @@ def tune(
     if dry_run:
         _list(screen, problems, request.count)
     elif request.build is not None:
-        _build(screen, problems, request, request.build)
+        wanted = (c for problem in problems for c in problem.candidates(request.count))
+        build(screen, wanted, request.build, request.jobs)
     else:
         _measure(screen, problems, request, (out, report))
 
@@ -151,32 +152,6 @@ def _list(screen: Screen, problems: Sequence[Problem], count: int) -> None:
             rows.append(row)
     screen.data(rows)
     screen.table(("operator", "rank", "estimate_us", "plan"), [list(row.values()) for row in rows])
-
-
-def _build(screen: Screen, problems: Sequence[Problem], request: Tuning, folder: Path) -> None:
-    from ladder.runtime.tuning.kernels import Ahead, check_compiler, into_folder, write_index
-    from ladder.settings import Settings
-
-    settings = Settings.read()
-    check_compiler(settings)
-    write_index(folder, settings)
-    failed: dict[str, str] = {}
-    total = 0
-    with closing(Ahead(into_folder(settings, folder), request.jobs)) as ahead:
-        candidates = [c for problem in problems for c in problem.candidates(request.count)]
-        ahead.announce(candidates)
-        for number, candidate in enumerate(candidates, 1):
-            with screen.working(f"compiling {number} of {len(candidates)}: {candidate.problem}"):
-                missing = ahead.missing(candidate)
-            if missing is not None:
-                failed[f"{candidate.problem}, {candidate.plan.brief}"] = missing.reason
-            total += 1
-    screen.data({"folder": str(folder), "kernels": total - len(failed), "failed": failed})
-    for name, reason in failed.items():
-        screen.text(f"{name}: {reason}")
-    screen.text(f"{total - len(failed)} of {total} kernels in {folder}")
-    if failed:
-        raise typer.Exit(1)
 
 
 def _measure(
@@ -223,31 +198,24 @@ def _ready(request: Tuning, database: Database) -> Iterator[tuple[Machine, Kerne
     """The machine, its kernels, a measuring process and the folder of locks; given back when this ends."""
     from ladder.runtime.tuning.gpu import gpu_measurer, this_machine
     from ladder.runtime.tuning.journal import FORMAT
-    from ladder.runtime.tuning.kernels import build_of, on_disk, read_index
+    from ladder.runtime.tuning.kernels import build_of, kernels_from, on_disk
     from ladder.runtime.tuning.worker import Worker
     from ladder.settings import Settings
 
     brought = request.kernels
     settings = Settings.read()
-    toolkit, build = build_of(settings) if brought is None else read_index(brought)
-    machine = this_machine(device_of(request.device), request.gpu, toolkit, build)
+    machine = this_machine(device_of(request.device), request.gpu, *build_of(settings, brought))
     folder = database.journal(request.device).path.parent
     assert folder.name == FORMAT
     locks = folder / "locks"
-    with on_disk(settings) as stored, closing(_kernels(request, stored)) as kernels:
+    with (
+        on_disk(settings) as stored,
+        closing(kernels_from(brought, stored, request.jobs)) as kernels,
+    ):
         make = gpu_measurer(stored, brought, request.gpu)
         gpu_lock = locks / f"gpu-{machine.place}.lock"
         with closing(Worker(make, request.limit, gpu_lock)) as worker:
             yield machine, kernels, worker, locks
-
-
-def _kernels(request: Tuning, settings: Settings) -> Any:
-    from ladder.runtime.tuning.kernels import Ahead, Brought, check_compiler, into_cache
-
-    if request.kernels is not None:
-        return Brought(request.kernels)
-    check_compiler(settings)
-    return Ahead(into_cache(settings), request.jobs)
 
 
 def _ship(

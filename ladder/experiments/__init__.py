@@ -11,7 +11,7 @@ two agree), ``studies`` and ``figures`` (the two that are shipped).
 from __future__ import annotations
 
 from ladder.experiments.agreement import agreement, disagreements, kendall_tau
-from ladder.experiments.lowering import Lowering, lower, run
+from ladder.experiments.lowering import Lowering, kernels_of, lower, run
 from ladder.experiments.row import Row, rows
 from ladder.experiments.studies import STUDIES, Study
 from ladder.experiments.sweep import PLACEMENTS, SOURCES, Point, Sweep
@@ -29,6 +29,7 @@ __all__ = [
     "agreement",
     "disagreements",
     "kendall_tau",
+    "kernels_of",
     "lower",
     "read",
     "rows",

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,19 @@ from ladder.experiments.measured import Measure
 from ladder.graph import MatMul
 from ladder.runtime import timing
 from ladder.runtime.buffer import DeviceBuffer
-from ladder.runtime.build import compile_plan
 from ladder.runtime.driver import Driver, cuda_driver
 from ladder.runtime.packed import Packed
 from ladder.runtime.timing import OnStream
 from ladder.runtime.tuning import gpu
 from ladder.runtime.tuning.database import tuned
-from ladder.runtime.tuning.kernels import build_of, check_compiler, on_disk
+from ladder.runtime.tuning.kernels import (
+    Planned,
+    build_by,
+    build_of,
+    kernels_from,
+    load_kernel,
+    on_disk,
+)
 from ladder.runtime.tuning.measure import Measured
 from ladder.runtime.tuning.operands import Weights, relative_error
 from ladder.runtime.tuning.worker import Failed, Make, Worker
@@ -31,7 +38,7 @@ from ladder.scheduler.dequantize_plan import DequantizePlan
 from ladder.settings import Settings
 from ladder.ttile import Device
 
-#: seconds that one kernel may take to be compiled and measured
+#: seconds that one kernel may take to be measured
 LIMIT_S = 300.0
 #: words of two NaNs, in float16 and in bfloat16
 POISON = 0x7FFF7FFF
@@ -40,34 +47,53 @@ BAR = 2.0**-7
 
 
 @contextmanager
-def gpu_measure(device: Device, ordinal: int = 0, limit_s: float = LIMIT_S) -> Iterator[Measure]:
+def gpu_measure(
+    device: Device,
+    ordinal: int = 0,
+    folder: Path | None = None,
+    jobs: int = 1,
+    limit_s: float = LIMIT_S,
+) -> Iterator[Measure]:
     """What measures points of a device on a GPU of this machine; its processes end with the context.
+
+    Args:
+        device: whose points.
+        ordinal: number of the GPU.
+        folder: of kernels that ``--build`` wrote; None compiles them here.
+        jobs: processes that compile.
+        limit_s: seconds that one kernel may take to be measured.
 
     Raises:
         LaunchError: there is no GPU.
-        TuningError: it is of another kind than the device.
-        LadderError: nothing can be compiled here.
+        TuningError: it is of another kind than the device, or the folder holds no kernels.
+        LadderError: no folder was given, and nothing can be compiled here.
     """
     settings = Settings.read()
-    check_compiler(settings)
-    machine = gpu.this_machine(device, ordinal, *build_of(settings))
+    toolkit, build = build_of(settings, folder)
+    machine = gpu.this_machine(device, ordinal, toolkit, build)
     lock = tuned().journal(device.name).path.parent / "locks" / f"gpu-{machine.place}.lock"
-    with on_disk(settings) as stored:
-        make = gpu.gpu_measurer(stored, None, ordinal)
-        with (
-            closing(Worker(make, limit_s, lock)) as products,
-            closing(Worker(decode_measurer(stored, ordinal), limit_s, lock)) as decoding,
-        ):
-            yield Measure(products, {"dequantize": decoding}, device)
+    with on_disk(settings) as stored, closing(kernels_from(folder, stored, jobs)) as kernels:
+        makes = (part(stored, folder, ordinal) for part in (gpu.gpu_measurer, decode_measurer))
+        products, decoding = (Worker(make, limit_s, lock) for make in makes)
+        with closing(products), closing(decoding):
+            remark = _other_source(toolkit, build)
+            yield Measure(products, {"dequantize": decoding}, device, kernels, remark)
 
 
-def decode_measurer(settings: Settings, ordinal: int) -> Make:
+def _other_source(toolkit: str, build: str) -> str:
+    """What rows say of kernels that were compiled by another source than that which makes the rows."""
+    here = build_by(toolkit)
+    return "" if build == here else f"kernels of build {build}, the source here is {here}"
+
+
+def decode_measurer(settings: Settings, folder: Path | None, ordinal: int) -> Make:
     """What a measuring process runs; see :class:`DecodeMeasurer`."""
-    return partial(_made, settings, ordinal)
+    return partial(_made, settings, folder, ordinal)
 
 
-def _made(settings: Settings, ordinal: int) -> DecodeMeasurer:
-    return DecodeMeasurer(cuda_driver(), ordinal, partial(compile_plan, settings=settings))
+def _made(settings: Settings, folder: Path | None, ordinal: int) -> DecodeMeasurer:
+    load = partial(load_kernel, folder=folder, settings=settings)
+    return DecodeMeasurer(cuda_driver(), ordinal, load)
 
 
 class DecodeMeasurer:
@@ -76,19 +102,20 @@ class DecodeMeasurer:
     Args:
         driver: of the device.
         ordinal: its number.
-        load: makes a kernel of a plan.
+        load: a :class:`~ladder.experiments.lowering.Kernel` -> what is launched.
     """
 
     def __init__(self, driver: Driver, ordinal: int, load: Any) -> None:
         self._driver, self._ordinal, self._load = driver, ordinal, load
 
-    def __call__(self, plan: DequantizePlan) -> Measured | Failed:
+    def __call__(self, asked: Planned) -> Measured | Failed:
         """Check what the kernel writes, then time it.
 
         Raises:
-            LadderError: the kernel cannot be compiled or launched.
+            LadderError: the kernel cannot be loaded or launched.
         """
-        kernel = self._load(plan)
+        kernel = self._load(asked)
+        plan: DequantizePlan = asked.plan
         op = plan.op
         weights = Weights.random(MatMul(None, op.n, op.k, op.compute, op.weight, op.compute))
         host = weights.pack(plan.packing)

@@ -15,8 +15,10 @@ its epilogue ("source"): of that only the absence of a kernel is modelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,10 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ladder.checks import one_of
-from ladder.errors import ExperimentError
+from ladder.errors import ExperimentError, LadderError
 from ladder.experiments.sweep import Point, Sweep
 from ladder.graph import MatMul, dequantize, matmul, quantize_activations
 from ladder.graph.quantize_activations import TARGETS, QuantizeActivations
+from ladder.runtime.tuning.problem import plan_digest
 from ladder.scheduler.cost import Cost
 from ladder.scheduler.search import schedule
 from ladder.ttype import GroupedType, Quantized, element_type, quantize
@@ -48,6 +51,11 @@ class Kernel:
     name: str
     plan: Any
     cost: Cost
+
+    @cached_property
+    def digest(self) -> str:
+        """See :func:`~ladder.runtime.tuning.problem.plan_digest`."""
+        return plan_digest(self.plan)
 
     @property
     def dram_bytes(self) -> int:
@@ -117,6 +125,22 @@ class Scheduler:
             self._known[key] = Kernel(name, plan, plan.cost())
         return self._known[key]
 
+    def product(self, op: MatMul, point: Point) -> Kernel:
+        """The product of a point that converts within it.
+
+        What the search picks of all plans, it picks of those that convert where that plan does, too: one search less.
+
+        Raises:
+            LadderError: no plan does it.
+        """
+        if not point.fixed:
+            with suppress(LadderError):  # another placement may do what the free search cannot
+                free = self.kernel("matmul", op, point.device)
+                if free.plan.convert == point.placement:
+                    return free
+        decisions = dict(point.fixed)
+        return self.kernel("matmul", op, point.device, placement=point.placement, **decisions)
+
 
 def operator(point: Point, sweep: Sweep) -> MatMul:
     """The product of a point, with the weight's codes.
@@ -161,6 +185,20 @@ def choice(point: Point, sweep: Sweep, scheduler: Scheduler) -> Lowering:
     return Lowering(point, op, (*before, product), product.plan.packing.nbytes, missing)
 
 
+def kernels_of(sweep: Sweep) -> Iterator[Kernel]:
+    """All kernels that the points of a sweep run, each once; points that cannot be had run none."""
+    scheduler = Scheduler()
+    seen: set[str] = set()
+    for point in sweep.points():
+        try:
+            found = lower(point, sweep, scheduler)
+        except LadderError:  # the point's row says why
+            continue
+        fresh = [kernel for kernel in found.kernels if kernel.digest not in seen]
+        seen.update(kernel.digest for kernel in fresh)
+        yield from fresh
+
+
 def _inputs(point: Point, sweep: Sweep, asked: Scheduler) -> tuple[tuple[Kernel, ...], str]:
     """What makes activations of the type that is multiplied."""
     if point.activation not in TARGETS:
@@ -179,9 +217,7 @@ Lowered = tuple[tuple[Kernel, ...], int]
 
 
 def _in_kernel(point: Point, op: MatMul, asked: Scheduler) -> Lowered:
-    product = asked.kernel(
-        "matmul", op, point.device, placement=point.placement, **dict(point.fixed)
-    )
+    product = asked.product(op, point)
     return (product,), product.plan.packing.nbytes
 
 

@@ -155,8 +155,12 @@ def test_build_fills_a_folder(tmp_path, monkeypatch, capsys):
     arguments = ("tune", "-s", "64x256", "-w", "int4:128:zeros", "-m", "1", "--count", "2")
     folder = tmp_path / "kernels"
     assert run((*arguments, "--build", str(folder), "--jobs", "1")) == 0
-    assert capsys.readouterr().out == f"2 of 2 kernels in {folder}\n"
-    assert len(list(folder.glob("*.zip"))) == 2
+    built = list(folder.glob("*.zip"))
+    captured = capsys.readouterr()
+    size = sum(file.stat().st_size for file in built) / 1e6
+    assert captured.out == f"2 of 2 kernels in {folder}, {size:.1f} MB\n"
+    assert captured.err.splitlines()[1].startswith("2/2 M 1 of matmul(")
+    assert len(built) == 2
     assert (folder / "index.json").exists()
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
+import subprocess
+import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -13,9 +16,11 @@ import pytest
 import ladder
 from ladder.experiments import gpu as module
 from ladder.experiments.gpu import POISON, DecodeMeasurer, gpu_measure
+from ladder.experiments.lowering import Kernel as Wanted
 from ladder.runtime import timing
 from ladder.runtime.timing import OnStream, Timing
 from ladder.runtime.tuning import gpu as tuning
+from ladder.runtime.tuning import kernels
 
 N, K = 1152, 128  # two periods of the operands, and some rows
 
@@ -84,7 +89,8 @@ def clock(monkeypatch):
 def measured(broken=lambda words, before: words, weight="nf4"):
     plan = ladder.schedule(ladder.dequantize(N, K, weight=ladder.types[weight].grouped(64)))
     memory = Memory()
-    return DecodeMeasurer(memory, 0, lambda plan: Kernel(memory, plan, broken))(plan)
+    measurer = DecodeMeasurer(memory, 0, lambda wanted: Kernel(memory, wanted.plan, broken))
+    return measurer(Wanted("dequantize", plan, plan.cost()))
 
 
 def test_right_numbers_are_timed(clock) -> None:
@@ -115,11 +121,76 @@ def test_numbers_off_by_a_bit_in_the_middle_are_not_timed(clock) -> None:
     assert answer.error > module.BAR
 
 
-def test_measuring_ends_with_its_processes(clock, tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A GPU that is a fake, and folders of this test."""
     monkeypatch.setenv("LADDER_TUNED_DIR", str(tmp_path))
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")
-    monkeypatch.setattr(module, "check_compiler", lambda settings: None)
     monkeypatch.setattr(tuning, "this_machine", lambda *_: SimpleNamespace(place="here"))
-    with gpu_measure(ladder.devices["h200"]) as measure:
-        assert measure.device is ladder.devices["h200"]
+    return ladder.devices["h200"]
+
+
+def test_measuring_ends_with_its_processes(here, monkeypatch) -> None:
+    monkeypatch.setattr(kernels, "check_compiler", lambda settings: None)
+    with gpu_measure(here) as measure:
+        assert measure.device is here
         assert set(measure.others) == {"dequantize"}
+        assert isinstance(measure.kernels, kernels.Ahead)
+        assert measure.remark == ""
+
+
+@pytest.mark.parametrize(
+    "build, remark",
+    [
+        (kernels.build_by("t"), ""),
+        ("old t", f"kernels of build old t, the source here is {kernels.build_by('t')}"),
+    ],
+)
+def test_a_folder_needs_no_compiler_and_says_of_which_source_it_is(
+    here, tmp_path, monkeypatch, build, remark
+) -> None:
+    def none(settings):
+        raise AssertionError("nothing is compiled")
+
+    monkeypatch.setattr(kernels, "check_compiler", none)
+    monkeypatch.setattr(kernels, "toolchain_version", none)
+    (tmp_path / kernels.INDEX).write_text(json.dumps({"toolkit": "t", "build": build}))
+    with gpu_measure(here, 0, tmp_path) as measure:
+        assert isinstance(measure.kernels, kernels.Brought)
+        assert measure.remark == remark
+
+
+FROM_A_FOLDER = """
+import sys
+from pathlib import Path
+
+sys.modules["tvm"] = None  # an import of it fails
+from ladder.experiments import Sweep, gpu, kernels_of
+from ladder.runtime.tuning.kernels import load_kernel
+from ladder.settings import Settings
+
+import ladder
+
+sweep = Sweep(
+    shapes=[(64, 256)], weights=[ladder.types["int4"].grouped(64)], ms=[2], placements=["global"]
+)
+for wanted in kernels_of(sweep):
+    kernel = load_kernel(wanted, Path(sys.argv[1]), Settings(cache_dir="off"))
+    print(wanted.name, type(kernel).__name__, *kernel.variants[0].cubins)
+"""
+
+
+def test_kernels_of_a_folder_are_loaded_without_tvm(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("tvm")
+    from ladder.cli.app import run
+
+    monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
+    folder = tmp_path / "kernels"
+    axes = ("--shapes", "64x256", "--weights", "int4:64", "--ms", "2", "--placements", "global")
+    assert run(("experiment", *axes, "--build", str(folder), "--jobs", "1")) == 0
+    command = [sys.executable, "-c", FROM_A_FOLDER, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "dequantize DequantizeKernel sm_90a",
+        "matmul Kernel sm_90a",
+    ]

@@ -9,7 +9,8 @@ import pytest
 
 import ladder
 from ladder.errors import ExperimentError, LadderError
-from ladder.experiments import PLACEMENTS, Point, Sweep, lower, run
+from ladder.experiments import PLACEMENTS, Point, Sweep, kernels_of, lower, run
+from ladder.experiments import lowering as lowering_module
 from ladder.experiments.lowering import Scheduler, choice
 
 N, K = 80, 256
@@ -141,3 +142,39 @@ def test_decoded_weights_of_8_bits_have_no_scales(placement: str) -> None:
     given = sweep(activations=["int8"], placements=[placement])
     with pytest.raises(LadderError):
         lower(points(given)[placement], given)
+
+
+def test_kernels_of_a_sweep_are_those_of_its_points_each_once() -> None:
+    given = sweep(weights=list(WEIGHTS.values()), ms=[3, 40])
+    found = list(kernels_of(given))
+    dense = {kernel.plan for kernel in found if kernel.plan.op.weight.element.name == "float16"}
+    assert len(dense) == 2  # one for each M, whichever weight was decoded
+    assert sum(kernel.name == "dequantize" for kernel in found) == 2  # one for each weight
+    assert len(found) == len({kernel.digest for kernel in found}) == 2 + 2 + 2 * 2 * 2
+    assert {
+        kernel.digest for point in given.points() for kernel in lower(point, given).kernels
+    } == {kernel.digest for kernel in found}
+
+
+def test_points_that_cannot_be_had_have_no_kernels() -> None:
+    given = sweep(activations=["int8"], placements=["offline", "register"])
+    assert [kernel.name for kernel in kernels_of(given)] == ["quantize", "matmul"]
+
+
+@pytest.mark.parametrize("placement", ["shared", "register"])
+def test_the_free_choice_is_that_of_its_own_placement(placement: str, monkeypatch) -> None:
+    searched = []
+
+    def counted(op, device, **decisions):
+        searched.append(decisions)
+        return ladder.schedule(op, device, **decisions)
+
+    monkeypatch.setattr(lowering_module, "schedule", counted)
+    given = sweep("nf4", ms=[40], placements=[placement])
+    (point,) = given.points()
+    scheduler = Scheduler()
+    plan = lower(point, given, scheduler).product
+    assert plan == ladder.schedule(plan.op, "h200", placement=placement)
+    free = choice(point, given, scheduler).product
+    assert free.convert == "register"
+    assert searched == [{}] + [{"placement": "shared"}] * (placement == "shared")

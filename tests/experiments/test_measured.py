@@ -7,7 +7,8 @@ import math
 import pytest
 
 import ladder
-from ladder.experiments import Sweep, rows
+from ladder.experiments import Sweep, kernels_of, rows
+from ladder.experiments.lowering import Kernel
 from ladder.experiments.measured import Measure
 from ladder.runtime.tuning.measure import Measured
 from ladder.runtime.tuning.problem import Candidate
@@ -28,8 +29,8 @@ def product(candidate: Candidate) -> Measured:
     return Measured(2 * candidate.estimate_us, 2e-4)
 
 
-def decode(plan: DequantizePlan) -> Measured:
-    assert isinstance(plan, DequantizePlan)
+def decode(kernel: Kernel) -> Measured:
+    assert isinstance(kernel.plan, DequantizePlan)
     return Measured(DECODE_US, 3e-4)
 
 
@@ -86,3 +87,59 @@ def test_other_devices_and_seeds_are_not_measured() -> None:
     (row,) = rows(sweep(seed=3, placements=["register"]), Measure(product))
     assert "seed 0" in row.note
     assert row.measured_us is None
+
+
+class Some:
+    """Kernels of which one is missing."""
+
+    def __init__(self, missing: str) -> None:
+        self._missing = missing
+
+    def announce(self, wanted) -> None: ...
+
+    def missing(self, wanted) -> Failed | None:
+        found = wanted.digest == self._missing
+        return Failed("its kernel is not in kernels", lasting=False) if found else None
+
+    def close(self) -> None: ...
+
+
+def test_a_kernel_is_measured_once_and_rows_share_its_time() -> None:
+    asked: list[str] = []
+
+    def counted(candidate: Candidate) -> Measured:
+        asked.append(candidate.digest)
+        return Measured(1.0 + len(asked), 1e-4)
+
+    two = sweep(weights=["int4", "nf4"], groups=[64])
+    found = list(rows(two, Measure(counted, {"dequantize": decode})))
+    dense = {row.measured_us for row in found if row.placement == "offline"}
+    assert dense == {2.0}  # of both weights, and of the products behind "global"
+    assert {row.measured_us for row in found if row.placement == "global"} == {2.0 + DECODE_US}
+    assert len(set(asked)) == len(asked) == 5
+    products = {kernel.digest for kernel in kernels_of(two) if kernel.name == "matmul"}
+    assert products == set(asked)
+
+
+def test_what_may_work_another_time_is_asked_again() -> None:
+    answers = iter([Failed("memory", lasting=False), Measured(3.0, 1e-4)])
+    measure = Measure(lambda _: next(answers))
+    twice = sweep(placements=["register"], ms=[2], weights=[INT4])
+    assert [next(iter(rows(twice, measure))).measured_us for _ in range(3)] == [None, 3.0, 3.0]
+
+
+def test_a_kernel_that_is_missing_leaves_a_note_and_is_not_measured() -> None:
+    (shared,) = kernels_of(sweep(placements=["shared"]))
+    measure = Measure(product, {"dequantize": decode}, kernels=Some(shared.digest))
+    found = by_placement(rows(sweep(), measure))
+    assert found["shared"].measured_us is None
+    assert found["shared"].note == "matmul not measured: its kernel is not in kernels"
+    assert all(row.measured_us for name, row in found.items() if name != "shared")
+
+
+def test_a_remark_stands_in_rows_that_have_a_time() -> None:
+    found = by_placement(rows(sweep(), Measure(product, remark="kernels of build old")))
+    assert found["register"].note == "kernels of build old"
+    assert found["global"].note == "dequantize not measured: there is no measurer for it"
+    both = by_placement(rows(sweep(), Measure(product, {"dequantize": decode}, remark="old")))
+    assert both["global"].note == "sum of kernels that were measured one by one; old"

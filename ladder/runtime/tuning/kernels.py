@@ -1,7 +1,8 @@
-"""Where the kernels of candidates come from: compiled ahead in processes of their own, or brought along in a folder.
+"""Where the kernels that are measured come from: compiled ahead in processes of their own, or brought along in a folder.
 
-A folder is for machines that have a GPU and no TVM: ``ladder tune --build FOLDER`` fills it anywhere, ``--kernels FOLDER``
-measures from it. Its files are entries of the disk cache's form, named by the digest of the plan.
+A folder is for machines that have a GPU and no TVM: ``--build FOLDER`` of ``ladder tune`` or ``ladder experiment`` fills it
+anywhere, ``--kernels FOLDER`` measures from it. Its files are entries of the disk cache's form, named by the digest of the
+plan; of a plan that does not compile, a file of the same name says why.
 """
 
 from __future__ import annotations
@@ -22,28 +23,40 @@ from ladder.codegen.toolchain import Toolchain, toolchain_version
 from ladder.errors import ArtifactError, LoweringError, TuningError
 from ladder.runtime import cache
 from ladder.runtime.artifact import Artifact
-from ladder.runtime.build import compile_plan
-from ladder.runtime.kernel import Kernel
-from ladder.runtime.load import kernel_of
+from ladder.runtime.build import SINGLE_PLANS, compile_plan
+from ladder.runtime.load import kernel_of, single_kernel_of
 from ladder.runtime.packed import as_json, write_atomically
-from ladder.runtime.tuning.problem import Candidate
 from ladder.runtime.tuning.worker import DIED, Failed, Make, TransientError, Worker
 from ladder.runtime.versions import source_digest
 from ladder.settings import Settings
 
 INDEX = "index.json"
+#: endings of a kernel's file, and of one that says why there is none
+KERNEL, FAILURE = ".zip", ".failed"
 #: seconds that one kernel may take to compile
 LIMIT_S = 600.0
+
+
+class Planned(Protocol):
+    """What a kernel is compiled for: a candidate of tuning, or a kernel of an experiment."""
+
+    @property
+    def plan(self) -> Any:
+        """The plan, of any kind that :func:`~ladder.runtime.build.compile_plan` takes."""
+
+    @property
+    def digest(self) -> str:
+        """See :func:`~ladder.runtime.tuning.problem.plan_digest`."""
 
 
 class Kernels(Protocol):
     """Makes kernels ready before they are measured."""
 
-    def announce(self, candidates: Sequence[Candidate]) -> None:
+    def announce(self, wanted: Sequence[Planned]) -> None:
         """Begin with these, in order; each one once."""
 
-    def missing(self, candidate: Candidate) -> Failed | None:
-        """Wait for the kernel of a candidate; why there is none, or None where it is ready."""
+    def missing(self, wanted: Planned) -> Failed | None:
+        """Wait for a kernel; why there is none, or None where it is ready."""
 
     def close(self) -> None:
         """Give up what was not asked for."""
@@ -53,7 +66,7 @@ class Ahead:
     """Compiles while others measure.
 
     Args:
-        make: what compiles a candidate, in each worker; see :data:`~ladder.runtime.tuning.worker.Make`.
+        make: what compiles a :class:`Planned`, in each worker; see :data:`~ladder.runtime.tuning.worker.Make`.
         jobs: processes.
         limit_s: seconds for one kernel.
     """
@@ -68,16 +81,16 @@ class Ahead:
         self._closed = False
         self._futures: dict[str, Future[Any]] = {}
 
-    def announce(self, candidates: Sequence[Candidate]) -> None:
+    def announce(self, wanted: Sequence[Planned]) -> None:
         """See :class:`Kernels`."""
-        for candidate in candidates:
-            if candidate.digest not in self._futures:
-                self._futures[candidate.digest] = self._pool.submit(self._compile, candidate)
+        for one in wanted:
+            if one.digest not in self._futures:
+                self._futures[one.digest] = self._pool.submit(self._compile, one)
 
-    def missing(self, candidate: Candidate) -> Failed | None:
+    def missing(self, wanted: Planned) -> Failed | None:
         """See :class:`Kernels`."""
-        self.announce([candidate])
-        answer = self._futures[candidate.digest].result()
+        self.announce([wanted])
+        answer = self._futures[wanted.digest].result()
         if not isinstance(answer, Failed):
             return None
         return replace(answer, reason=f"compiling: {answer.reason}")
@@ -90,7 +103,7 @@ class Ahead:
             for worker in self._workers:
                 worker.close(grace_s=0.0)
 
-    def _compile(self, candidate: Candidate) -> Any:
+    def _compile(self, wanted: Planned) -> Any:
         if self._closed:
             return Failed("the run was ended", lasting=False)
         worker = getattr(self._own, "worker", None)
@@ -98,9 +111,9 @@ class Ahead:
             worker = self._own.worker = Worker(self._make, self._limit_s)
             with self._guard:
                 self._workers.append(worker)
-        answer = worker(candidate)
+        answer = worker(wanted)
         if isinstance(answer, Failed) and answer.reason.startswith(DIED) and not self._closed:
-            answer = worker(candidate)  # another one may have taken the memory: once more
+            answer = worker(wanted)  # another one may have taken the memory: once more
         return answer
 
 
@@ -108,19 +121,23 @@ class Brought:
     """Kernels that stand in a folder.
 
     Args:
-        folder: that ``ladder tune --build`` wrote.
+        folder: that ``--build`` wrote.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def announce(self, candidates: Sequence[Candidate]) -> None:
+    def announce(self, wanted: Sequence[Planned]) -> None:
         """See :class:`Kernels`; there is nothing to do."""
 
-    def missing(self, candidate: Candidate) -> Failed | None:
-        """See :class:`Kernels`; one that was not built is no fault of the candidate."""
-        if entry(self._folder, candidate).exists():
+    def missing(self, wanted: Planned) -> Failed | None:
+        """See :class:`Kernels`; one that was not built is no fault of the plan, one that did not compile is."""
+        path = entry(self._folder, wanted)
+        if path.exists():
             return None
+        said = path.with_suffix(FAILURE)
+        if said.exists():
+            return Failed(said.read_text(encoding="utf-8"))
         return Failed(f"its kernel is not in {self._folder}", lasting=False)
 
     def close(self) -> None:
@@ -128,12 +145,12 @@ class Brought:
 
 
 def into_cache(settings: Settings) -> Make:
-    """Compiles candidates into the disk cache that the settings name."""
+    """Compiles into the disk cache that the settings name."""
     return partial(_Into, settings, None)
 
 
 def into_folder(settings: Settings, folder: Path) -> Make:
-    """Compiles candidates and writes them to a folder, without what only people and the emulator read."""
+    """Compiles kernels and writes them to a folder, without what only people and the emulator read."""
     return partial(_Into, settings, folder)
 
 
@@ -144,11 +161,11 @@ class _Into:
         self._settings = settings
         self._folder = folder
 
-    def __call__(self, candidate: Candidate) -> int:
-        target = None if self._folder is None else entry(self._folder, candidate)
+    def __call__(self, wanted: Planned) -> int:
+        target = None if self._folder is None else entry(self._folder, wanted)
         if target is not None and target.exists():
             return target.stat().st_size
-        kernel = compile_plan(candidate.plan, settings=self._settings)
+        kernel = compile_plan(wanted.plan, settings=self._settings)
         if target is None:
             return 0
         artifact = kernel.artifact()
@@ -160,26 +177,30 @@ class _Into:
         return target.stat().st_size
 
 
-def load_kernel(candidate: Candidate, folder: Path | None, settings: Settings) -> Kernel:
-    """The kernel of a candidate: from the folder, else from the cache (compiled where it is not there).
+def load_kernel(wanted: Planned, folder: Path | None, settings: Settings) -> Any:
+    """The kernel of a plan: from the folder, else from the cache (compiled where it is not there).
+
+    Returns:
+        a :class:`~ladder.runtime.kernel.Kernel`, or a kernel beside matmuls where the plan is of one.
 
     Raises:
         TransientError: the folder has no such kernel, or a damaged one.
         LadderError: it cannot be compiled.
     """
-    plan = candidate.plan
+    plan = wanted.plan
     if folder is None:
         return compile_plan(plan, settings=settings)
-    path = entry(folder, candidate)
+    path = entry(folder, wanted)
     artifact = _read(path)
-    wanted = as_json(plan.to_json())
-    if artifact is None or artifact.plan != wanted:
+    if artifact is None or artifact.plan != as_json(plan.to_json()):
         raise TransientError(
             "the kernel is missing, damaged or of another plan",
             at=str(path),
-            hint="build it again: `ladder tune --build`",
+            hint="build it again, by --build",
         )
     try:
+        if isinstance(plan, SINGLE_PLANS):
+            return single_kernel_of(artifact, at=str(path))
         return kernel_of(
             artifact, read_plan=lambda _: plan, read_packing=lambda _: plan.packing, at=str(path)
         )
@@ -194,15 +215,49 @@ def _read(path: Path) -> Artifact | None:
         return None
 
 
-def entry(folder: Path, candidate: Candidate) -> Path:
-    """The file of a candidate's kernel."""
-    return folder / f"{candidate.digest}.zip"
+def entry(folder: Path, wanted: Planned) -> Path:
+    """The file of a plan's kernel."""
+    return folder / f"{wanted.digest}{KERNEL}"
 
 
-def build_of(settings: Settings) -> tuple[str, str]:
-    """The CUDA compiler, and the build: it and the compiling source decide which machine code a plan becomes."""
+def write_failure(folder: Path, wanted: Planned, failed: Failed) -> None:
+    """Leave word of a kernel that does not compile, for who measures from the folder; nothing of what may work another time."""
+    if failed.lasting:
+        path = entry(folder, wanted).with_suffix(FAILURE)
+        write_atomically(path, failed.reason.encode())
+
+
+def kernels_from(folder: Path | None, settings: Settings, jobs: int) -> Kernels:
+    """Kernels that stand in a folder, or that are compiled here by ``jobs`` processes; close them at the end.
+
+    Raises:
+        LadderError: there is no folder, and nothing can be compiled here; see :func:`check_compiler`.
+    """
+    if folder is not None:
+        return Brought(folder)
+    check_compiler(settings)
+    return Ahead(into_cache(settings), jobs)
+
+
+def build_of(settings: Settings, folder: Path | None = None) -> tuple[str, str]:
+    """The CUDA compiler, and the build: it and the compiling source decide which machine code a plan becomes.
+
+    Args:
+        settings: name the compiler.
+        folder: whose kernels they were; None for kernels that are compiled here.
+
+    Raises:
+        TuningError: the folder has no index, or a damaged one.
+    """
+    if folder is not None:
+        return read_index(folder)
     toolkit = toolchain_version(settings)
-    return toolkit, f"{source_digest()[:12]} {toolkit}"
+    return toolkit, build_by(toolkit)
+
+
+def build_by(toolkit: str) -> str:
+    """The build of this source by a compiler."""
+    return f"{source_digest()[:12]} {toolkit}"
 
 
 def write_index(folder: Path, settings: Settings) -> None:
@@ -234,9 +289,9 @@ def read_index(folder: Path) -> tuple[str, str]:
         return str(found["toolkit"]), str(found["build"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TuningError(
-            f"the folder holds no kernels for tuning: {error}",
+            f"the folder holds no kernels: {error}",
             at=str(folder),
-            hint="`ladder tune --build FOLDER` makes one",
+            hint="--build makes one that does",
         ) from error
 
 
@@ -250,10 +305,10 @@ def check_compiler(settings: Settings) -> None:
     Toolchain.choose(settings)
     if importlib.util.find_spec("tvm") is None:
         raise LoweringError(
-            "candidates cannot be compiled: TVM is not installed",
-            at="ladder tune",
-            hint="pip install 'ladder[compile]', or bring kernels along: `ladder tune --build` where"
-            " TVM is, --kernels here",
+            "kernels cannot be compiled: TVM is not installed",
+            at="tvm",
+            hint="pip install 'ladder[compile]', or bring kernels along: --build where TVM is,"
+            " --kernels here",
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ladder.errors import TuningError
 from ladder.graph import MatMul
@@ -82,8 +83,13 @@ class Candidate:
 
     @cached_property
     def digest(self) -> str:
-        """Identity of the plan: operator, device, packing and decisions."""
-        return hashlib.sha256(self.plan.to_json().encode()).hexdigest()[:32]
+        """See :func:`plan_digest`."""
+        return plan_digest(self.plan)
+
+
+def plan_digest(plan: Any) -> str:
+    """Identity of a plan of any kind: operator, device, packing and decisions."""
+    return hashlib.sha256(plan.to_json().encode()).hexdigest()[:32]
 
 
 def problem_key(op: MatMul, device: Device, launch: str) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+import ladder
 from ladder.errors import LoweringError, ToolchainError, TuningError
 from ladder.runtime.tuning import kernels as module
 from ladder.runtime.tuning.kernels import (
@@ -20,8 +22,10 @@ from ladder.runtime.tuning.kernels import (
     load_kernel,
     on_disk,
     read_index,
+    write_failure,
     write_index,
 )
+from ladder.runtime.tuning.problem import plan_digest
 from ladder.runtime.tuning.worker import Failed, TransientError
 from ladder.settings import Settings
 
@@ -89,6 +93,34 @@ def test_a_folder_travels_without_what_only_people_read(fakes, tmp_path):
     assert read_index(folder) == build_of(settings)
 
 
+def test_what_does_not_compile_is_noted_in_the_folder(fakes, tmp_path):
+    first, second, third = fakes.problem().candidates(3)
+    write_failure(tmp_path, first, Failed("compiling: ToolchainError: refused"))
+    write_failure(tmp_path, second, Failed("compiling: memory", lasting=False))
+    brought = Brought(tmp_path)
+    assert brought.missing(first) == Failed("compiling: ToolchainError: refused")
+    missing = Failed(f"its kernel is not in {tmp_path}", lasting=False)
+    assert brought.missing(second) == brought.missing(third) == missing
+    entry(tmp_path, first).touch()  # a later build compiled it
+    assert brought.missing(first) is None
+
+
+def test_kernels_beside_matmuls_stand_in_a_folder_too(tmp_path):
+    pytest.importorskip("tvm")
+    settings = replace(Settings.read(), cache_dir=str(tmp_path / "cache"))
+    weight = ladder.types["int4"].grouped(64)
+    ops = (ladder.quantize_activations(4, 256), ladder.dequantize(64, 256, weight=weight))
+    build = into_folder(settings, tmp_path)()
+    for op in ops:
+        plan = ladder.schedule(op, "h200")
+        wanted = SimpleNamespace(plan=plan, digest=plan_digest(plan))
+        assert build(wanted) > 0
+        kernel = load_kernel(wanted, tmp_path, Settings(cache_dir="off"))
+        assert type(kernel) is type(ladder.compile(plan))
+        assert kernel.plan == plan
+        assert kernel.variants[0].cubins["sm_90a"].code
+
+
 def test_without_a_folder_the_cache_is_asked(fakes, tmp_path):
     pytest.importorskip("tvm")
     settings = replace(Settings.read(), cache_dir=str(tmp_path / "cache"))
@@ -101,7 +133,7 @@ def test_without_a_folder_the_cache_is_asked(fakes, tmp_path):
 
 def test_a_folder_is_of_one_build(tmp_path):
     settings = Settings.read()
-    with pytest.raises(TuningError, match="no kernels for tuning"):
+    with pytest.raises(TuningError, match="holds no kernels"):
         read_index(tmp_path)
     write_index(tmp_path, settings)
     write_index(tmp_path, settings)
