@@ -19,6 +19,7 @@ import numpy as np
 
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.warp import Array, Mask, Warp
+from ladder.scheduler.single import dots
 
 
 def _plain(dtype: Any) -> Callable[[Array], Array]:
@@ -145,10 +146,10 @@ def _grid(left: Array, right: Array, index_a: list[int], index_b: list[int]) -> 
     """Products [n, 16, 8] of chosen pairs; one multiplication when most pairs are wanted."""
     na, nb, k = len(left), len(right), left.shape[2]
     if 2 * len(index_a) >= na * nb:
-        whole = left.reshape(na * 16, k) @ right.reshape(nb * 8, k).T
+        whole = dots(left.reshape(na * 16, k), right.reshape(nb * 8, k))
         tiles: Array = whole.reshape(na, 16, nb, 8).transpose(0, 2, 1, 3)[index_a, index_b]
         return tiles
-    out: Array = np.matmul(left[index_a], right[index_b].transpose(0, 2, 1))
+    out: Array = dots(left[index_a], right[index_b])
     return out
 
 
@@ -225,7 +226,7 @@ def mma_batch(
     product = np.empty((batch.count, 16, 8), np.float32)
     for rows, columns, tiles, members in batch.blocks:
         na, nb = len(rows), len(columns)
-        whole = left[rows].reshape(16 * na, -1) @ right[columns].reshape(8 * nb, -1).T
+        whole = dots(left[rows].reshape(16 * na, -1), right[columns].reshape(8 * nb, -1))
         product[members] = (
             whole.reshape(na, 16, nb, 8).transpose(0, 2, 1, 3).reshape(-1, 16, 8)[tiles]
         )

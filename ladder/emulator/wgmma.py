@@ -22,6 +22,7 @@ from ladder.emulator.mma import ELEMENTS, a_matrices
 from ladder.emulator.report import Fault, Site
 from ladder.emulator.tma import swizzled
 from ladder.emulator.warp import Array, Copy, Mask, Warp, one
+from ladder.scheduler.single import dots
 
 #: state of a register: free, changed since the last wgmma.fence; others are numbers of groups in flight
 FREE, CHANGED = 0, -1
@@ -198,7 +199,7 @@ def wgmma(
     def perform() -> None:
         matrix = left if rows is None else _operand(warp, rows, shape.a)
         right = _operand(warp, columns, shape.b)
-        _accumulate(shape, d, sign * (matrix @ right.T), keep=keep)
+        _accumulate(shape, d, sign * dots(matrix, right), keep=keep)
 
     previous = warp.wgmma_last if warp.wgmma_last is not None and not warp.wgmma_last.done else None
     copy = warp.wgmma_last = Copy(perform, warp.cluster, after=previous)

@@ -170,7 +170,9 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
             *_sm_bounds(plan, of_cta, busiest, share, filling),
             *_memory_bounds(plan, of_cta, ctas, tokens, share, in_flight),
         ),
-        launch_us=constants.launch_us + _start_us(plan, share) + (_exchange_us(plan) if summed else 0.0),
+        launch_us=constants.launch_us
+        + _start_us(plan, share)
+        + (_exchange_us(plan) if summed else 0.0),
         ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
         # while one of several resident blocks starts, the others keep the memory busy
         refill_us=(waves - 1) * wave / resident,

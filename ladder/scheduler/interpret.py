@@ -26,7 +26,7 @@ from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import index_of
-from ladder.scheduler.single import Floats, fma
+from ladder.scheduler.single import Floats, dots, fma
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.scheduler.zero import register_shifts
@@ -249,7 +249,7 @@ class _Rows:
                 k = self._columns(step)
                 group = k.start // cut.padded_group if plan.has_groups else 0
                 cls = plan.program.step_class[step % plan.program.steps]
-                _add(sums, x[:, k] @ self._fragment(k, cls, group).T)
+                _add(sums, dots(x[:, k], self._fragment(k, cls, group)))
         total = sums.astype(np.float32)
         if plan.scale == "register":
             unit: Floats = self.packed["unit"][1:]
@@ -288,10 +288,10 @@ class _Rows:
         for step in steps:
             cls = program.step_class[step % program.steps]
             k = self._columns(step)
-            _add(accumulators[cls], x[:, k] @ self._fragment(k, cls, group).T)
+            _add(accumulators[cls], dots(x[:, k], self._fragment(k, cls, group)))
             into = plan.sum_set_of(cls)
             if into is not None:
-                _add(sums[into], x[:, k].sum(axis=1, keepdims=True))
+                _add(sums[into], x[:, k].sum(axis=1, keepdims=True, dtype=np.float64))
         scale = self._scale(group)
         for (g, h), accumulator in zip(plan.deferred, accumulators, strict=True):
             alpha = self._by_row(float(g.alpha), float(h.alpha))
@@ -366,6 +366,6 @@ def k_slices(plan: Plan) -> tuple[range, ...]:
     )
 
 
-def _add(sums: NDArray[Any], products: Floats) -> None:
-    """Add the products of a step, which float32 holds exactly where they are integers."""
-    sums += products.astype(sums.dtype)
+def _add(sums: NDArray[Any], step: NDArray[Any]) -> None:
+    """Add the products of a step, rounded to what sums are kept in; integers are exact there."""
+    sums += step.astype(sums.dtype)

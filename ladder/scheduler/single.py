@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,15 @@ TINY = float(np.finfo(np.float32).tiny)
 def fma(a: Floats, b: Floats, c: Floats) -> Floats:
     """``a * b + c`` of float32: exact product, rounded once from float64."""
     return (a.astype(np.float64) * b + c).astype(np.float32)
+
+
+def dots(a: NDArray[Any], b: NDArray[Any]) -> Floats:
+    """``a @ b.T`` of numbers ``[..., rows, k]`` and ``[..., columns, k]``, rounded once from float64.
+
+    In float32 the answer would hang on the order in which a machine's BLAS adds.
+    """
+    exact = np.matmul(a.astype(np.float64), np.swapaxes(b.astype(np.float64), -1, -2))
+    return exact.astype(np.float32)
 
 
 def exp2(a: Floats) -> Floats:
