@@ -75,8 +75,7 @@ def _shared_ring(plan: Plan, kernel: Kernel) -> None:
     scratch = SharedWeights(kernel, decode, scratch_base) if plan.convert == "shared" else None
     walk = Walk(kernel, ring, Block(kernel, ring, decode, multiply, zero, scratch), scale, token)
 
-    walk.fill_rings()
-    decode.fill_table()
+    walk.fill_rings(decode.fill_table)
     if plan.program.table is not None:
         e.sync_cta()
     walk.emit()

@@ -204,16 +204,22 @@ class Walk:
 
     # -- slots ---------------------------------------------------------------------------------------------------
 
-    def fill_rings(self) -> None:
-        """Start the copies of the first depth-1 blocks."""
+    def fill_rings(self, beside: Callable[[], None]) -> None:
+        """Start the copies of the first depth-1 blocks.
+
+        Args:
+            beside: emits what else needs nothing of the kernel before this one, while copies are on their way.
+        """
         operands: Sequence[str] = OPERANDS
         if self.plan.launch == "pdl":
-            operands = self._overlap_predecessor()
+            operands = self._overlap_predecessor(beside)
         for turn in range(self.depth - 1) if operands else ():
             self._fill_slot(turn, operands)
             e.ptx("cp.async.commit_group")
         if self.token is not None:
             self.token.fetch(e.least(self._block(0), self.blocks - 1))
+        if self.plan.launch != "pdl":
+            beside()
 
     def _next_token(self, turn: Any) -> None:
         """Where activations lie in registers: take those of this block, and fetch the next ones."""
@@ -221,7 +227,7 @@ class Walk:
             self.token.take(self._block(turn))
             self.token.fetch(e.least(self._block(turn + 1), self.blocks - 1))
 
-    def _overlap_predecessor(self) -> Sequence[str]:
+    def _overlap_predecessor(self, beside: Callable[[], None]) -> Sequence[str]:
         """Start what the kernel before this one cannot have written, then wait for it; returns what is left to copy.
 
         PTX ISA, "griddepcontrol": the wait returns when the kernels before have completed and their writes are visible.
@@ -233,6 +239,7 @@ class Walk:
             if self.token is not None:
                 # Nothing else comes into the slots: the first may be waited for alone.
                 e.ptx("cp.async.commit_group")
+        beside()
         e.ptx("griddepcontrol.wait")
         if self.token is not None:
             return ()

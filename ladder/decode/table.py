@@ -10,6 +10,7 @@ from ladder.decode.generate import elements
 from ladder.decode.lanes import BYTE_FORMATS, LANE_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.single import one_class
+from ladder.decode.tables import in_registers
 from ladder.decode.text import markdown
 from ladder.errors import LosslessError
 from ladder.ttype import TType
@@ -24,7 +25,9 @@ packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute
 * **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
 * **classes**: accumulator sets, where deferred factors differ between steps. Where the cheapest program has several, the
   row below it (needs: *one class*) is what warpgroups run: another program over the same packed words.
-* **table**: shared memory of a lookup table, replicated for the 32 lanes.
+* **table**: shared memory of a lookup table, replicated for the 32 lanes. Where a program looks part of the codes up there, the
+  row below it (needs: *registers*) is what kernels run that have no shared memory or time of it left: the same words, looked up
+  in registers alone.
 * **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero.
 * **values**: exact, or rounded to nearest even in the compute type; codes that mean NaN or infinity and that the form
   cannot carry, and unused codes, must not occur in weights.
@@ -45,6 +48,9 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
             single = one_class(element, plain)
             if single is not None and single != plain:
                 yield "one class", single
+            alone = in_registers(element, plain)
+            if alone is not None:
+                yield "registers", alone
             for feature in sorted(FEATURES):
                 other = derive(element, compute, features=frozenset({feature}))
                 if other != plain:

@@ -1,18 +1,24 @@
 """Lookups, for codebooks that no mask can make: any table of values decodes.
 
-* up to 3 bits: two byte tables in registers, read by prmt (8 entries at most);
+* up to 3 bits: two byte tables in registers, read by prmt (8 entries at most), beside loads for part of the codes;
 * 4 bits: one load brings two codes, from 256 entries in shared memory;
 * 5 to 8 bits: one load brings one code, and a prmt joins two.
 
 Tables in shared memory are replicated for the 32 lanes, so loads never meet in a bank. The address of entry i is
 ``i*stride + 4*lane``: with a stride of 128 bytes one mask puts a shifted index above the lane, with 256 bytes one prmt
 puts any byte of the word there (twice the address range, no shifts).
+
+Codes of up to 3 bits lie in the nibbles of a register, where prmt wants them. A byte of it is then the index of two codes,
+with a gap between them: 8 codes take 4 prmt and 4 loads, or 9 operations of the ALU alone. Either pipe is busy while the
+other rests, so an atom's registers are divided between them; which of them are loaded changes no bit of the words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from itertools import repeat
 
 import numpy as np
 
@@ -22,16 +28,21 @@ from ladder.decode.complete import units
 from ladder.decode.form import Field, Form, Piece, mask_of
 from ladder.decode.fragment import Decoded
 from ladder.decode.geometry import WORDS
-from ladder.decode.lanes import LaneFormat
+from ladder.decode.lanes import LANE_FORMATS, LaneFormat
 from ladder.decode.program import LANE_ADDRESS, Affine, Const, DecodeProgram, Slot, Table
+from ladder.decode.values import Element, ValueSet
 
 #: the feature that asks for 256-byte strides
 WIDE_STRIDE = "table.stride256"
 STRIDE = 128
+#: widest codes of which prmt holds all entries, and the width of what it selects by
+BYTE_TABLE_BITS, NIBBLE = 3, 4
 #: prmt selectors that interleave low bytes (operand a) and high bytes (operand b): codes 0, 1 and codes 2, 3
 INTERLEAVE = (0x5140, 0x7362)
 #: prmt selector that joins the low halves of two registers
 JOIN = 0x5410
+#: prmt selector that puts byte 0 of operand a above byte 0 of operand b, the lane's address, whose others are 0
+ABOVE_LANE = 0x5504
 
 
 def table_programs(target: Target[LaneFormat], features: frozenset[str]) -> Iterator[DecodeProgram]:
@@ -39,8 +50,9 @@ def table_programs(target: Target[LaneFormat], features: frozenset[str]) -> Iter
     unit = next(units(target.values, target.fmt), None)
     if unit is None:
         return
-    if target.bits <= 3:
-        yield byte_tables(target, unit)
+    if target.bits <= BYTE_TABLE_BITS:
+        for loads in range(len(nibble_fields(target.bits)) + 1):
+            yield byte_tables(target, unit, loads)
     else:
         yield shared_table(target, unit)
         if WIDE_STRIDE in features:
@@ -62,32 +74,79 @@ def patterns(target: Target[LaneFormat], unit: Fraction) -> tuple[list[int], fro
 # ---------------------------------------------------------------- tables in registers
 
 
-def byte_tables(target: Target[LaneFormat], unit: Fraction) -> DecodeProgram:
-    """Two byte tables of at most 8 entries: nibbles of a register select four codes' bytes at once."""
+def byte_tables(target: Target[LaneFormat], unit: Fraction, loads: int = 0) -> DecodeProgram:
+    """Lookups of codes that lie in nibbles, in byte tables and in a table of pairs.
+
+    Args:
+        target: what is decoded, codes of at most :data:`BYTE_TABLE_BITS`.
+        unit: that is deferred.
+        loads: registers of eight codes that are loaded, the first ones; prmt selects the bytes of the others.
+    """
     entries, carried = patterns(target, unit)
-    low, high = _byte_table(entries, 0), _byte_table(entries, 8)
     builder = Builder(WORDS[target.bits], lane_bits=32)
     fields = nibble_fields(target.bits)
     builder.expect(fields)
-    registers = []
-    for field in fields:
-        selector, places = builder.gather(field, Const(0))
+    registers: list[Decoded] = []
+    for place, field in enumerate(fields):
+        nibbles, places = builder.gather(field, Const(0))
         bits = packed_bits(places, field.form.positions)
-        codes = [bits[i : i + target.bits] for i in range(0, len(bits), target.bits)]
-        for quad in (codes[:4], codes[4:]):
-            if quad[0] is not codes[0]:
-                selector = builder.emit("shr", selector, imm=16)
-            low_bytes = _look_up(builder, low, selector)
-            high_bytes = _look_up(builder, high, selector)
-            for pair, order in zip((quad[:2], quad[2:]), INTERLEAVE, strict=True):
-                register = builder.emit("prmt", low_bytes, high_bytes, Const(order))
-                registers.append(Decoded(register, (Slot(pair[0]), Slot(pair[1])), Affine(unit)))
-    return program_of(
-        target, "byte tables", builder, registers, (tuple(range(len(entries))),), carried
+        codes = [Slot(bits[i : i + target.bits]) for i in range(0, len(bits), target.bits)]
+        made = _loaded(builder, nibbles) if place < loads else _permuted(builder, entries, nibbles)
+        pairs = zip(codes[::2], codes[1::2], strict=True)
+        registers += map(Decoded, made, pairs, repeat(Affine(unit)))
+    labels = (tuple(range(len(entries))),)
+    if not loads:
+        return program_of(target, "byte tables", builder, registers, labels, carried)
+    name = "pair table" if loads == len(fields) else "pair + byte tables"
+    table = _spaced_pairs(entries, target.bits)
+    return program_of(target, name, builder, registers, labels, carried, table)
+
+
+def in_registers(element: Element, program: DecodeProgram) -> DecodeProgram | None:
+    """The program that looks the same codes of the same words up in registers alone.
+
+    Args:
+        element: the declared type.
+        program: its program, one that looks codes up in shared memory.
+
+    None where there is no such program: codes are too wide for byte tables.
+    """
+    if program.table is None or program.bits > BYTE_TABLE_BITS:
+        return None
+    values, fmt = ValueSet.of(element), LANE_FORMATS[program.compute]
+    target = Target(
+        values if program.lossless else values.rounded(fmt), fmt, lossless=program.lossless
     )
+    unit = program.affine[0][0].alpha
+    return replace(byte_tables(target, unit), exhausted=program.exhausted)
 
 
-def _byte_table(entries: list[int], shift: int) -> tuple[int, int]:
+def _permuted(builder: Builder, entries: Sequence[int], nibbles: int) -> Iterator[int]:
+    """Registers of two codes each, by two bytes of each of four codes at once."""
+    low, high = _byte_table(entries, 0), _byte_table(entries, 8)
+    for shift in (0, 16):
+        quad = builder.emit("shr", nibbles, imm=shift) if shift else nibbles
+        parts = [_look_up(builder, table, quad) for table in (low, high)]
+        for order in INTERLEAVE:
+            yield builder.emit("prmt", *parts, Const(order))
+
+
+def _loaded(builder: Builder, nibbles: int) -> Iterator[int]:
+    """The same by a load each: a prmt puts a byte above the lane."""
+    for byte in range(4):
+        address = builder.emit("prmt", nibbles, LANE_ADDRESS, Const(ABOVE_LANE | byte << 4))
+        yield builder.emit("lds", address)
+
+
+def _spaced_pairs(entries: Sequence[int], bits: int) -> Table:
+    """Two codes for each byte with one in either nibble; bytes that have other bits set occur nowhere."""
+    codes = range(1 << NIBBLE + bits)
+    mask = len(entries) - 1
+    words = tuple(entries[c & mask] | entries[c >> NIBBLE] << 16 for c in codes)
+    return Table(words, 2 * STRIDE)
+
+
+def _byte_table(entries: Sequence[int], shift: int) -> tuple[int, int]:
     """One byte of each entry as the two operands of a prmt, four entries each."""
     part = [entry >> shift & 0xFF for entry in entries]
     part += [part[0]] * (8 - len(part))

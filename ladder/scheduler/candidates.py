@@ -13,7 +13,7 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.plan import ZEROS, Plan
+from ladder.scheduler.plan import LOOKUPS, ZEROS, Plan
 from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems
@@ -149,10 +149,12 @@ def enumerate_plans(
         if _has_blocks(*entry, packing.geometry.blocks)
     )
     plans = [
-        Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth})
+        Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth, "lookup": lookup})
         for family, tiling, depth in arranged
+        for lookup in _lookups(packing, family, fixed)
     ]
-    others = (*_warpgroup_plans(plans[0], fixed), *_specialised_plans(plans[0], fixed))
+    like = replace(plans[0], lookup=_lookups(packing, "specialised", fixed)[0])
+    others = (*_warpgroup_plans(like, fixed), *_specialised_plans(like, fixed))
     if others and plans[0].family == "specialised":
         plans = []  # that family was asked for, and has shapes of its own
     for plan in (*plans, *others):
@@ -165,6 +167,19 @@ def enumerate_plans(
             else:
                 legal.append(variant)
     return Candidates(tuple(legal), tuple(rejected))
+
+
+def _lookups(packing: Packing, family: str, fixed: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where codes may be looked up.
+
+    Activations of warps that share a ring keep shared memory busy, and a table leaves the ring fewer slots: they look codes up in
+    registers where a program does.
+    """
+    if "lookup" in fixed:
+        return (fixed["lookup"],)
+    if packing.in_registers is None:
+        return ("shared",)
+    return LOOKUPS if family == "skinny" else ("register",)
 
 
 def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:

@@ -30,6 +30,7 @@ from ladder.scheduler.plan import (
     COMPUTES,
     FAMILIES,
     LAUNCHES,
+    LOOKUPS,
     PLACEMENTS,
     SCALES,
     ZEROS,
@@ -44,6 +45,7 @@ OFFERED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "family": FAMILIES,
         "convert": PLACEMENTS,
+        "lookup": LOOKUPS,
         "zero": ZEROS,
         "scale": SCALES,
         "access": ACCESSES,
@@ -113,6 +115,7 @@ DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
         ),
         "depth": COUNT,
         "convert": _word("convert"),
+        "lookup": _word("lookup"),
         "zero": _word("zero"),
         "scale": _word("scale"),
         "split": COUNT,

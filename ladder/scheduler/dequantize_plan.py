@@ -57,6 +57,11 @@ DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
 FIXABLE = ("packing", "target", "warps", "atoms")
 
 
+def program_of(packing: Packing) -> DecodeProgram:
+    """The program that decodes a packing: where there are two, the one without a table, of which every CTA makes a copy."""
+    return (packing.in_registers or packing).program
+
+
 @dataclass(frozen=True)
 class DequantizePlan:
     """One kernel's decisions; see the module's docstring.
@@ -79,8 +84,8 @@ class DequantizePlan:
 
     @property
     def program(self) -> DecodeProgram:
-        """The decode program of the packing."""
-        return self.packing.program
+        """The decode program."""
+        return program_of(self.packing)
 
     @property
     def threads(self) -> int:
@@ -365,7 +370,7 @@ def schedule_dequantize(op: Dequantize, device: Device, fixed: Mapping[str, Any]
         for weight in (op.weight, _dense(op))
     )
     packing = wanted.get("packing", source)
-    atoms = FEW_ATOMS if packing.program.table is None else ATOMS_BESIDE_TABLE
+    atoms = FEW_ATOMS if program_of(packing).table is None else ATOMS_BESIDE_TABLE
     target = replace(target, order=packing.order)
     choice = {"packing": source, "target": target, "atoms": atoms, **wanted}
     plan = DequantizePlan(op, device, **choice)

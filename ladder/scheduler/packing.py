@@ -206,6 +206,14 @@ class Packing:
         return self if program in (None, self.program) else replace(self, program=program)
 
     @cached_property
+    def in_registers(self) -> Packing | None:
+        """The same bytes, read by a program that looks codes up in registers; None where none does (:mod:`ladder.decode.tables`)."""
+        from ladder.decode.tables import in_registers
+
+        program = in_registers(self.element, self.program)
+        return None if program is None else replace(self, program=program)
+
+    @cached_property
     def register_shifts(self) -> tuple[tuple[int, int], ...] | None:
         """How zero points come off exactly in registers, see :mod:`ladder.scheduler.zero`."""
         from ladder.scheduler.zero import find_shifts

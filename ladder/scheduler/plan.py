@@ -41,6 +41,7 @@ FAMILIES = ("skinny", "ring", "specialised")
 PLACEMENTS = ("register", "shared")
 ZEROS = ("sums", "register")
 COMPUTES = ("mma", "wgmma")
+LOOKUPS = ("shared", "register")
 ACCESSES = ("vector", "scalar", "tensor", "column")
 SCALES = ("accumulator", "register")
 LAUNCHES = ("plain", "pdl")
@@ -58,6 +59,7 @@ class Plan:
         tiling: the work of a CTA and its warps.
         depth: slots of a load ring.
         convert: where codes become compute values, "register" or "shared".
+        lookup: where codes that no mask decodes are looked up, "shared" (as the packing's program does) or "register".
         zero: where zero points are taken off, "sums" or "register" (see :mod:`ladder.scheduler.zero`).
         scale: where scales are applied: to the float32 sums of a group ("accumulator"), or to decoded weights together with
             zero points ("register", see :mod:`ladder.scheduler.unit`), which rounds each weight once.
@@ -81,6 +83,7 @@ class Plan:
     tiling: Tiling
     depth: int
     convert: str = "register"
+    lookup: str = "shared"
     zero: str = "sums"
     scale: str = "accumulator"
     split: int = 1
@@ -100,8 +103,11 @@ class Plan:
         A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
         keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
         every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
-        registers, by which all of them come to one factor, too.
+        registers, by which all of them come to one factor, too. Where it is to look codes up in registers, it takes the one
+        that does (:attr:`Packing.in_registers`).
         """
+        if self.lookup == "register" and self.packing.in_registers:
+            return self.packing.in_registers
         several = self.compute != "wgmma" or self.scale == "register"
         return self.packing if several else self.packing.one_class
 

@@ -59,6 +59,7 @@ FIXABLE = (
     "tiling",
     "depth",
     "convert",
+    "lookup",
     "zero",
     "scale",
     "split",

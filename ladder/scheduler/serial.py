@@ -74,6 +74,7 @@ ADDED: Mapping[tuple[str, str], object] = {
     ("MatMul", "activation_scale"): False,
     ("MatMul", "epilogue"): (),
     ("Packing", "order"): "natural",
+    ("Plan", "lookup"): "shared",
     ("Plan", "multicast"): 1,
 }
 

@@ -26,6 +26,7 @@ def head(plan: Plan) -> list[str]:
     walkers = ", one an SM works through the tiles" if plan.persistent else ""
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
+    lookups = f", looked up in {plan.lookup}s" if plan.lookup != "shared" else ""
     cast = f", loaded for {plan.multicast} CTAs of a cluster at once" if plan.multicast > 1 else ""
     return [
         str(plan.op),
@@ -36,7 +37,7 @@ def head(plan: Plan) -> list[str]:
             f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8{loads}"
         ),
         f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots{shared}",
-        f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}",
+        f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}{lookups}",
         *(
             [f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"]
             if plan.has_zeros and not in_register

@@ -187,6 +187,15 @@ def zeros_are_exact(plan: Plan) -> Iterator[Problem]:
         )
 
 
+def lookups_are_known(plan: Plan) -> Iterator[Problem]:
+    """Codes are looked up in registers where a program does, which otherwise would be looked up in shared memory."""
+    if plan.lookup == "register" and plan.packing.in_registers is None:
+        yield Problem(
+            f"no program looks {plan.op.element.name} up in registers instead of shared memory",
+            'lookup="shared"',
+        )
+
+
 def lookahead_has_room(plan: Plan) -> Iterator[Problem]:
     """Lookahead reads the next block's slot early, before it would be overwritten, and makes its fragments in registers."""
     if not plan.lookahead:
@@ -328,6 +337,7 @@ RULES: tuple[Rule, ...] = (
     vector_access_is_aligned,
     columns_are_steps,
     zeros_are_exact,
+    lookups_are_known,
     lookahead_has_room,
     specialised_is_kept,
     scales_are_applied_once,

@@ -19,6 +19,7 @@ def m_text(plan: Plan) -> str:
 def brief(plan: Plan) -> str:
     """The decisions, without operator and device."""
     walk = (
+        (f" looked up in {plan.lookup}s,", plan.lookup != "shared"),
         (f" zeros by {plan.zero},", plan.has_zeros and plan.scale != "register"),
         (" scales in register,", plan.scale == "register"),
         (f" {plan.compute} products,", plan.compute != "mma"),

@@ -101,6 +101,23 @@ def test_a_lookup_table_is_an_argument() -> None:
     assert "table" in roles
 
 
+def test_a_lookup_table_is_copied_before_the_kernel_before_has_ended() -> None:
+    text = body(lower(skinny(ladder.types["nf4"].grouped(64), launch="pdl")).source)
+    wait = text.index("griddepcontrol_wait(")
+    assert "table_ptr[" in text[:wait]
+    assert "table_ptr[" not in text[wait:]
+    assert "cta_sync" not in text[:wait]  # that of the table, which all warps read after it
+
+
+def test_codes_that_are_looked_up_in_registers_need_no_table() -> None:
+    nf3 = ladder.types["nf3"].grouped(128)
+    shared, alone = (skinny(nf3, lookup=lookup) for lookup in ("shared", "register"))
+    assert "table_ptr[" in body(lower(shared).source)
+    assert "table_ptr[" not in body(lower(alone).source)
+    assert shared.shared_bytes - alone.shared_bytes == shared.program.table.nbytes
+    assert shared.packing == alone.packing
+
+
 def test_the_grid_follows_m_only_where_m_may_exceed_a_tile() -> None:
     assert lower(skinny()).launch.grid == (4, 1, 1)
     assert lower(ring()).launch.grid == (2, CeilDiv(16), 1)

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from ladder.decode.assemble import Target
+from ladder.decode.cost import cycles
+from ladder.decode.derive import derive
 from ladder.decode.geometry import WORDS
 from ladder.decode.lanes import BFLOAT16, FLOAT16
 from ladder.decode.prove import prove
 from ladder.decode.tables import (
+    BYTE_TABLE_BITS,
     WIDE_STRIDE,
     byte_tables,
+    in_registers,
     nibble_fields,
     patterns,
     shared_table,
@@ -35,6 +39,53 @@ def test_byte_tables_take_any_values(bits, fmt):
     assert prove(program, element) == program.steps * 8 << bits
     assert program.table is None
     assert program.pipes()["lsu"] == 0
+
+
+@pytest.mark.parametrize("fmt", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("bits", [1, 2, 3])
+def test_any_share_of_loads_decodes_the_same_words(bits, fmt):
+    element = rounded_codebook(bits, fmt)
+    target = Target(ValueSet.of(element), fmt)
+    permuted, *shared = table_programs(target, frozenset())
+    assert len(shared) == permuted.steps
+    for loads, program in enumerate(shared, 1):
+        assert prove(program, element) == program.steps * 8 << bits
+        assert (program.slots, program.relabels) == (permuted.slots, permuted.relabels)
+        assert program.pipes()["lsu"] == 4 * loads / program.steps
+        assert program.table == shared[0].table
+        assert in_registers(element, program) == permuted
+    assert [p.form for p in (permuted, *shared)] == [
+        "byte tables",
+        *["pair + byte tables"] * (len(shared) - 1),
+        "pair table",
+    ]
+
+
+def test_three_quarters_of_the_codes_of_3_bits_are_loaded():
+    """Per 8 codes: a mask, four addresses and loads of three registers; two joined words, one lookup of the fourth."""
+    element = rounded_codebook(3, FLOAT16)
+    programs = table_programs(Target(ValueSet.of(element), FLOAT16), frozenset())
+    best = min(programs, key=cycles)
+    assert best.pipes() == {"alu": 7.5, "fma": 0, "lsu": 3}
+    assert best.table.nbytes == 32 * 1024
+
+
+def test_no_byte_tables_hold_16_entries():
+    element = rounded_codebook(BYTE_TABLE_BITS + 1, FLOAT16)
+    program = shared_table(Target(ValueSet.of(element), FLOAT16), Fraction(1))
+    assert in_registers(element, program) is None
+
+
+def test_a_program_without_a_table_has_no_other_in_registers(catalog):
+    assert in_registers(catalog["int3"], derive(catalog["int3"], "float16")) is None
+
+
+def test_rounded_and_scaled_values_are_looked_up_alike_in_registers():
+    element = TType("wide", 3, values=[2.0**30 * v for v in (0.1, 1, 2.3, 3, -1, -2, -5, 8)])
+    program = derive(element, "bfloat16")
+    assert program.table is not None
+    assert not program.lossless
+    assert prove(in_registers(element, program), element)
 
 
 @pytest.mark.parametrize("stride", [128, 256])

@@ -12,6 +12,7 @@ from ladder.emulator.beside_cost import beside_cost, record, table
 CASES = [
     (1, "int4", {"family": "skinny"}),
     (8, "nf4", {"family": "skinny"}),
+    (1, "nf3", {"family": "skinny", "lookup": "shared"}),
     (32, "int4", {"family": "ring", "compute": "mma", "convert": "register"}),
     (32, "int4", {"family": "ring", "compute": "mma", "convert": "shared"}),
     (32, "int4", {"family": "ring", "compute": "mma", "access": "scalar"}),
@@ -47,6 +48,22 @@ def test_the_cost_model_counts_what_the_kernel_does(m, weight, decisions):
     lsu = lines["lsu, lane instructions"]
     # bulk copies are instructions in the model only
     assert (0.7 if plan.load_warps else 1) < lsu.emulated / lsu.model < 3
+
+
+def test_lookups_meet_in_no_bank():
+    """Every lane has a column of its own: the conflicts are those of the same kernel that looks codes up in registers."""
+    wt = ladder.types["nf3"].grouped(128)
+    op = ladder.matmul(1, 256, 2048, activation="float16", weight=wt)
+    shared = ladder.schedule(op, "h200", family="skinny", lookup="shared", access="vector")
+    counts = []
+    for plan in (shared, shared.with_(lookup="register")):
+        lines = {line.quantity: line for line in beside_cost(plan)}
+        counts.append(lines)
+        assert (plan.program.table is None) == (plan.lookup == "register")
+    conflicts = [lines["bank conflicts of shared load, wavefronts"].emulated for lines in counts]
+    assert conflicts[0] == conflicts[1]
+    loads = [lines["lsu, lane instructions"].emulated for lines in counts]
+    assert loads[0] - loads[1] >= 3 * 256 * 2048 / 8 / (256 / shared.tiling.channels)
 
 
 def test_lines_for_people_and_for_json():

@@ -213,6 +213,28 @@ def test_both_places_of_zeros_are_tried_where_there_is_a_choice():
     assert {p.zero for p in found if p.family != "specialised"} == {"sums"}
 
 
+@pytest.mark.parametrize(
+    "name, skinny, others",
+    [
+        ("nf3", {"shared", "register"}, {"register"}),
+        ("nf4", {"shared"}, {"shared"}),
+        ("int4", {"shared"}, {"shared"}),
+    ],
+)
+def test_codes_are_looked_up_in_shared_memory_where_it_has_time_for_that(name, skinny, others):
+    op = matmul(16, 1024, 1024, activation="float16", weight=types[name].grouped(128))
+    packing = choose_packing(op, H200.features)
+    legal = enumerate_plans(op, H200, packing, (16, 16), {}).legal
+    assert {p.lookup for p in legal if p.family == "skinny"} == skinny
+    assert {p.lookup for p in legal if p.family != "skinny"} == others
+    tables = {(p.lookup, p.program.table is None) for p in legal}
+    assert tables == {
+        (lookup, name == "int4" or lookup == "register") for lookup in skinny | others
+    }
+    fixed = enumerate_plans(op, H200, packing, (16, 16), {"lookup": "shared"}).legal
+    assert {p.lookup for p in fixed} == {"shared"}
+
+
 def test_access_follows_alignment():
     def access(k: int, activation: str = "float16", *, contiguous: bool = True) -> str:
         op = matmul(1, 64, k, activation=activation, weight="int4")

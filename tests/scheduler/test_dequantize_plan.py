@@ -57,6 +57,16 @@ def test_a_product_with_the_dense_weight_is_that_of_the_weight() -> None:
     assert np.linalg.norm(y - exact) <= 1e-3 * np.linalg.norm(exact)
 
 
+def test_codes_are_looked_up_in_registers_where_a_program_does() -> None:
+    plan = plan_of(ladder.types["nf3"].grouped(64))
+    assert plan.packing.program.table is not None
+    assert plan.program.table is None
+    assert plan.shared_bytes < plan_of(TYPES["nf4"]).shared_bytes
+    q = ladder.quantize(np.random.default_rng(1).standard_normal((50, 200)), plan.op.weight)
+    exact = q.dequantize()
+    assert np.linalg.norm(plan.run(q) - exact) <= 2.0**-11 * np.linalg.norm(exact)
+
+
 def test_decisions_by_hand_are_kept_and_checked() -> None:
     plan = plan_of(TYPES["nf4"], 8192, 8192)
     assert (plan.warps, plan.atoms, plan.total_atoms) == (8, 8, 65536)

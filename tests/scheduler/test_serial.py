@@ -257,6 +257,7 @@ def test_fields_that_came_later_leave_texts_of_before_as_they_were():
     text = plan.to_json()
     assert "activation_scale" not in text
     assert "multicast" not in text
+    assert "lookup" not in text
     scaled = replace(plain, activation_scale=True)
     other = schedule(scaled).with_(family="ring", compute="mma")
     assert '"activation_scale":true' in other.to_json()

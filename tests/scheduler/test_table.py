@@ -81,6 +81,7 @@ def test_every_decision_shows():
         {"depth": 4},
         {"tiling": Tiling(4, 2, 1, 1, 2)},
         {"convert": "shared"},
+        {"lookup": "register"},
         {"access": "scalar"},
         {"zero": "register"},
         {"launch": "pdl"},

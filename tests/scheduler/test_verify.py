@@ -33,6 +33,8 @@ def a_plan(m=2, n=512, k=1024, weight=W4, **decisions) -> Plan:
         ({"tiling": Tiling(0, 1, 1, 1, 1)}, "a tiling holds integers >= 1, not [0, 1, 1, 1, 1]"),
         ({"family": "wide"}, "family = 'wide' is not offered"),
         ({"convert": "global"}, "convert = 'global' is not offered"),
+        ({"lookup": "memory"}, "lookup = 'memory' is not offered"),
+        ({"lookup": "register"}, "no program looks int4 up in registers instead of shared memory"),
         ({"zero": "nowhere"}, "zero = 'nowhere' is not offered"),
         ({"access": "fast"}, "access = 'fast' is not offered"),
         ({"launch": "later"}, "launch = 'later' is not offered"),

@@ -23,6 +23,9 @@ from ladder.decode.program import (
 )
 from ladder.scheduler.geometry import vector_widths
 
+#: lanes of a warp, and stores of 16 bytes that give each of them a word
+LANES, STORES = 32, 8
+
 
 class AtomDecoder:
     """Emits one program for one atom, lazily.
@@ -151,12 +154,16 @@ def replicate(table: Table, entries: Any, shared: Any, base: int, threads: tuple
         threads: the thread, and how many share the work.
     """
     thread, count = threads
-    words = len(table.entries) * 32
-    with e.loop(-(-words // count), "entry") as i:
+    stores = len(table.entries) * STORES
+    copies = e.registers("copies", LANES // STORES, "uint32")
+    with e.loop(-(-stores // count), "entry") as i:
         index = i * count + thread
-        with e.when(True if words % count == 0 else index < words):
-            entry, lane = index // 32, index % 32
-            e.store(shared, base // 4 + entry * (table.stride // 4) + lane, entries[entry])
+        with e.when(True if stores % count == 0 else index < stores):
+            entry, part = index // STORES, index % STORES
+            for lane in range(LANES // STORES):
+                e.store(copies, lane, entries[entry])
+            place = base // 4 + entry * (table.stride // 4) + part * (LANES // STORES)
+            e.store_vector(shared, place, copies, 0, LANES // STORES)
 
 
 def look_up(start: Any, address: Any) -> Any:

@@ -15,20 +15,20 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
   int cse_v3 = (((int)blockIdx.x) * 256);
   int64_t cse_v4 = ((int64_t)((int)threadIdx.x));
   int cse_v5 = (((int)threadIdx.x) & 15);
-  int cse_v9 = (cse_v2 * 4);
-  int cse_v11 = (cse_v2 >> 2);
-  int cse_v12 = ((((int)threadIdx.x) & 1) * 8);
-  int64_t cse_v17 = ((cse_v4 & (int64_t)15) * (int64_t)8);
-  int cse_v19 = (((((int)threadIdx.x) & 3) >> 1) * 64);
-  int64_t cse_v24 = (((cse_v4 & (int64_t)31) >> (int64_t)4) * x_stride_m);
-  int cse_v16 = (cse_v3 + cse_v9);
-  int weight_source_0 = cse_v16;
-  int weight_source_1 = (cse_v16 + 128);
-  int64_t x_source_0 = (cse_v17 + cse_v24);
-  int cse_v10 = (cse_v2 >> 4);
-  int x_target_0 = (((cse_v10 * 256) + ((cse_v5 ^ (cse_v10 & 7)) * 16)) + 1024);
-  int cse_v18 = (cse_v11 + ((int)blockIdx.x));
-  int scales_source_0 = (((((cse_v18 >> 2) * 512) + cse_v19) + ((cse_v18 & 3) * 16)) + cse_v12);
+  int cse_v11 = (cse_v2 * 4);
+  int cse_v13 = (cse_v2 >> 2);
+  int cse_v14 = ((((int)threadIdx.x) & 1) * 8);
+  int64_t cse_v20 = ((cse_v4 & (int64_t)15) * (int64_t)8);
+  int cse_v22 = (((((int)threadIdx.x) & 3) >> 1) * 64);
+  int64_t cse_v27 = (((cse_v4 & (int64_t)31) >> (int64_t)4) * x_stride_m);
+  int cse_v19 = (cse_v3 + cse_v11);
+  int weight_source_0 = cse_v19;
+  int weight_source_1 = (cse_v19 + 128);
+  int64_t x_source_0 = (cse_v20 + cse_v27);
+  int cse_v12 = (cse_v2 >> 4);
+  int x_target_0 = (((cse_v12 * 256) + ((cse_v5 ^ (cse_v12 & 7)) * 16)) + 1024);
+  int cse_v21 = (cse_v13 + ((int)blockIdx.x));
+  int scales_source_0 = (((((cse_v21 >> 2) * 512) + cse_v22) + ((cse_v21 & 3) * 16)) + cse_v14);
   uint lane_address = (ladder_prmt((((uint)((int)threadIdx.x)) * (uint)8), (uint)0, (uint)17472) >> (uint)1);
   alignas(64) float acc_ptr[4];
   alignas(64) float activation_sum_ptr[1];
@@ -42,36 +42,44 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
   total_ptr[1] = 0x0p+0f/*0.000000e+00*/;
   total_ptr[2] = 0x0p+0f/*0.000000e+00*/;
   total_ptr[3] = 0x0p+0f/*0.000000e+00*/;
-  int cse_v13 = (cse_v1 * 4224);
-  int cse_v14 = (cse_v2 * 16);
-  int cse_v20 = (cse_v13 + cse_v14);
-  int cse_v25 = (((cse_v1 * 1024) + cse_v3) + cse_v9);
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 32768))), (&(weight_ptr[cse_v25])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 33280))), (&(weight_ptr[(cse_v25 + 128)])));
+  int cse_v15 = (cse_v1 * 4224);
+  int cse_v16 = (cse_v2 * 16);
+  int cse_v23 = (cse_v15 + cse_v16);
+  int cse_v28 = (((cse_v1 * 1024) + cse_v3) + cse_v11);
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 32768))), (&(weight_ptr[cse_v28])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 33280))), (&(weight_ptr[(cse_v28 + 128)])));
   int cse_v6 = (0 & 7);
   uint cse_v7 = ((0 < m) ? (uint)16 : (uint)0);
-  int cse_v26 = (cse_v13 + ((cse_v5 ^ cse_v6) * 16));
-  int64_t cse_v27 = ((((cse_v4 >> (int64_t)5) * (int64_t)128) + cse_v17) + cse_v24);
+  int cse_v29 = (cse_v15 + ((cse_v5 ^ cse_v6) * 16));
+  int64_t cse_v30 = ((((cse_v4 >> (int64_t)5) * (int64_t)128) + cse_v20) + cse_v27);
   if (cse_v2 < 16) {
-    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v26 + 33792))), (&(x_ptr[cse_v27])), cse_v7);
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v29 + 33792))), (&(x_ptr[cse_v30])), cse_v7);
   }
   int cse_v8 = (((int)blockIdx.x) * 16);
-  int cse_v28 = ((((cse_v1 * 128) + cse_v19) + cse_v8) + cse_v12);
+  int cse_v31 = ((((cse_v1 * 128) + cse_v22) + cse_v8) + cse_v14);
   if (cse_v2 < 4) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 34048))), (&(scales_ptr[cse_v28])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 34048))), (&(scales_ptr[cse_v31])));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 34176))), (&(weight_ptr[(cse_v25 + 2048)])));
-  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 34688))), (&(weight_ptr[(cse_v25 + 2176)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 34176))), (&(weight_ptr[(cse_v28 + 2048)])));
+  tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 34688))), (&(weight_ptr[(cse_v28 + 2176)])));
   if (cse_v2 < 16) {
-    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v26 + 35200))), (&(x_ptr[(cse_v27 + (int64_t)256)])), cse_v7);
+    tvm_builtin_ptx_cp_async_cg_src_size_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v29 + 35200))), (&(x_ptr[(cse_v30 + (int64_t)256)])), cse_v7);
   }
   if (cse_v2 < 4) {
-    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 35456))), (&(scales_ptr[(cse_v28 + 256)])));
+    tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v23 + 35456))), (&(scales_ptr[(cse_v31 + 256)])));
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-  for (int entry = 0; entry < 128; ++entry) {
-    ((uint*)arena_ptr)[((entry * 64) + ((int)threadIdx.x))] = table_ptr[((entry * 2) + cse_v1)];
+  int cse_v9 = (((int)threadIdx.x) >> 3);
+  int cse_v10 = (((int)threadIdx.x) * 4);
+  alignas(64) uint copies_ptr[4];
+  for (int entry = 0; entry < 32; ++entry) {
+    int cse_v17 = ((entry * 8) + cse_v9);
+    copies_ptr[0] = table_ptr[cse_v17];
+    copies_ptr[1] = table_ptr[cse_v17];
+    copies_ptr[2] = table_ptr[cse_v17];
+    copies_ptr[3] = table_ptr[cse_v17];
+    *(uint4*)(((uint*)arena_ptr) + ((entry * 256) + cse_v10)) = *(uint4*)(copies_ptr + 0);
   }
   tvm_builtin_cuda_cta_sync();
   alignas(64) int cursor_ptr[2];
@@ -80,12 +88,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
   for (int turn = 0; turn < 2; ++turn) {
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_1();
     tvm_builtin_cuda_warp_sync();
-    int slot = ((cse_v13 + (cursor_ptr[0] * 128)) + 32768);
-    int free_slot = ((cse_v13 + (cursor_ptr[1] * 128)) + 32768);
+    int slot = ((cse_v15 + (cursor_ptr[0] * 128)) + 32768);
+    int free_slot = ((cse_v15 + (cursor_ptr[1] * 128)) + 32768);
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
-    int cse_v21 = (cse_v14 + slot);
+    int cse_v24 = (cse_v16 + slot);
     alignas(64) uint w1_ptr[4];
-    tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v21)));
+    tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v24)));
     alignas(64) uint d1_ptr[44];
     d1_ptr[0] = ((w1_ptr[0] & (uint)32640) | lane_address);
     alignas(64) uint entry_ptr[1];
@@ -125,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
     alignas(64) uint entry_ptr_7[1];
     tvm_builtin_ptx_ld_shared_b32(entry_ptr_7[0], (arena_address + d1_ptr[20]));
     d1_ptr[21] = entry_ptr_7[0];
-    int cse_v15 = (cse_v2 >> 3);
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)((((cse_v15 ^ cse_v6) * 16) + slot) + 1024))));
+    int cse_v18 = (cse_v2 >> 3);
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)((((cse_v18 ^ cse_v6) * 16) + slot) + 1024))));
     d1_ptr[22] = ((w1_ptr[2] & (uint)32640) | lane_address);
     alignas(64) uint entry_ptr_8[1];
     tvm_builtin_ptx_ld_shared_b32(entry_ptr_8[0], (arena_address + d1_ptr[22]));
@@ -165,15 +173,15 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
     alignas(64) uint entry_ptr_15[1];
     tvm_builtin_ptx_ld_shared_b32(entry_ptr_15[0], (arena_address + d1_ptr[42]));
     d1_ptr[43] = entry_ptr_15[0];
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v15 + 4) ^ cse_v6) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v18 + 4) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d1_ptr[1], d1_ptr[7], d1_ptr[4], d1_ptr[10], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d1_ptr[12], d1_ptr[18], d1_ptr[15], d1_ptr[21], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint w2_ptr[4];
-    tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v21 + 512))));
+    tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v24 + 512))));
     alignas(64) uint d2_ptr[44];
-    int cse_v22 = ((slot >> 2) + cse_v11);
+    int cse_v25 = ((slot >> 2) + cse_v13);
     alignas(64) uint scales_rows_ptr[1];
-    scales_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v22 + 320)];
+    scales_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v25 + 320)];
     alignas(64) float scales_ptr_1[1];
     scales_ptr_1[0] = ladder_cvt_f32_f16(((ushort)scales_rows_ptr[0]));
     alignas(64) float scales_ptr_2[1];
@@ -216,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
     alignas(64) uint entry_ptr_23[1];
     tvm_builtin_ptx_ld_shared_b32(entry_ptr_23[0], (arena_address + d2_ptr[20]));
     d2_ptr[21] = entry_ptr_23[0];
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)(((((cse_v15 + 8) ^ cse_v6) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[4], b_ptr[5], b_ptr[6], b_ptr[7], (arena_address + ((uint)(((((cse_v18 + 8) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d1_ptr[23], d1_ptr[29], d1_ptr[26], d1_ptr[32], b_ptr[0], b_ptr[1], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d1_ptr[34], d1_ptr[40], d1_ptr[37], d1_ptr[43], b_ptr[2], b_ptr[3], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     total_ptr[0] = ladder_fma_f32(acc_ptr[0], scales_ptr_1[0], total_ptr[0]);
@@ -265,11 +273,11 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
     alignas(64) uint entry_ptr_31[1];
     tvm_builtin_ptx_ld_shared_b32(entry_ptr_31[0], (arena_address + d2_ptr[42]));
     d2_ptr[43] = entry_ptr_31[0];
-    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v15 + 12) ^ cse_v6) * 16) + slot) + 1024))));
+    tvm_builtin_ptx_ldmatrix_sync_aligned_m8n8_x4_shared_b16(b_ptr[0], b_ptr[1], b_ptr[2], b_ptr[3], (arena_address + ((uint)(((((cse_v18 + 12) ^ cse_v6) * 16) + slot) + 1024))));
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d2_ptr[1], d2_ptr[7], d2_ptr[4], d2_ptr[10], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], d2_ptr[12], d2_ptr[18], d2_ptr[15], d2_ptr[21], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint scales_rows_ptr_1[1];
-    scales_rows_ptr_1[0] = ((uint*)arena_ptr)[(cse_v22 + 328)];
+    scales_rows_ptr_1[0] = ((uint*)arena_ptr)[(cse_v25 + 328)];
     alignas(64) float scales_ptr_3[1];
     scales_ptr_3[0] = ladder_cvt_f32_f16(((ushort)scales_rows_ptr_1[0]));
     alignas(64) float scales_ptr_4[1];
@@ -289,12 +297,12 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
   }
   tvm_builtin_ptx_cp_async_wait_group_async_wait_group_0();
   tvm_builtin_cuda_cta_sync();
-  *(float4*)(((float*)arena_ptr) + ((((int)threadIdx.x) * 4) + 8192)) = *(float4*)(total_ptr + 0);
+  *(float4*)(((float*)arena_ptr) + (cse_v10 + 8192)) = *(float4*)(total_ptr + 0);
   tvm_builtin_cuda_cta_sync();
   if (((int)threadIdx.x) < 16) {
-    int cse_v23 = (((((int)threadIdx.x) & 7) * 16) + ((((int)threadIdx.x) >> 3) * 2));
-    int place = cse_v23;
-    float value = (((float*)arena_ptr)[(cse_v23 + 8192)] + ((float*)arena_ptr)[(cse_v23 + 8320)]);
+    int cse_v26 = (((((int)threadIdx.x) & 7) * 16) + (cse_v9 * 2));
+    int place = cse_v26;
+    float value = (((float*)arena_ptr)[(cse_v26 + 8192)] + ((float*)arena_ptr)[(cse_v26 + 8320)]);
     if (0 < m) {
       y_ptr[(cse_v8 + ((int)threadIdx.x))] = ladder_cvt_f16_f32(value);
     }
