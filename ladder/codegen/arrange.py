@@ -110,7 +110,7 @@ def _specialised(plan: Plan, kernel: Kernel) -> None:
         e.sync_cta()
     with e.when(kernel.loads):
         pipeline.fill()
-        with e.when(kernel.has_cluster_tile if plan.persistent and plan.split > 1 else True):
+        with e.when(kernel.cluster_tile()[1] if plan.persistent and plan.split > 1 else True):
             leave(kernel)
     with e.when(kernel.multiplies):
         multiply = WarpgroupEmitter(kernel, _stage(plan, Multiply))
@@ -138,9 +138,9 @@ def _work_through(
         totals = _tile(kernel, consume, lambda: kernel.enter_turn(turn))
         finish_tile(kernel, totals, staging)
     if plan.split > 1:
-        with e.when(kernel.has_cluster_tile):
+        with e.when(kernel.cluster_tile()[1]):
             pipeline.of_cluster()
-            totals = _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile))
+            totals = _tile(kernel, consume, lambda: kernel.enter_tile(kernel.cluster_tile()[0]))
             finish_specialised(kernel, totals, ring_base)
 
 

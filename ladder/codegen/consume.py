@@ -24,8 +24,12 @@ from ladder.codegen.stages.pipeline import Cursor, PipelineEmitter
 from ladder.codegen.stages.scale_registers import ScaleRegistersEmitter
 from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
-from ladder.scheduler.registers import atoms_at_once
+from ladder.scheduler.registers import ALL_WORDS_TOKENS, atoms_at_once
 from ladder.scheduler.stage import GroupScale
+from ladder.scheduler.walk import sums_of_tokens
+
+#: most turns of a loop of known length that the compiler unrolls as a whole
+UNROLLED_TURNS = 2
 
 
 class Consume:
@@ -68,13 +72,16 @@ class Consume:
         cursor, before = self.cursor, self.before
         self.metadata = metadata = Metadata(self.kernel, pipeline.offsets)
         if self.plan.zero == "register":
-            self.zero = ZeroPoint(self.kernel, metadata, live=2 * self.plan.chunk_steps)
+            self.zero = ZeroPoint(
+                self.kernel, metadata, live=2 * self.plan.chunk_steps, together=True
+            )
         if self.plan.scale == "register":
             self.scale = ScaleRegistersEmitter(self.kernel, metadata)
         if self.per_flush:
             self.flushed = GroupScaleEmitter(self.kernel, self.group_scale, self.multiply, metadata)
         together = self.plan.turns_together
-        with e.loop(self._turns(), "turn") as turn:
+        turns = self._turns()
+        with e.loop(turns, "turn", together=self._unrolled(turns)) as turn:
             first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
             # Of the whole warp: descriptors of all steps are then sums of uniform registers.
             low = self.multiply.low_word(first_slot + pipeline.offsets["x"])
@@ -133,6 +140,13 @@ class Consume:
         if slices == 1 or (isinstance(turns, int) and turns % slices == 0):
             return turns if slices == 1 else turns // slices
         return e.bind((turns - self.kernel.slice + (slices - 1)) // slices, "slice_turns")
+
+    def _unrolled(self, turns: Any) -> int | None:
+        """Turns of the loop that the compiler may unroll: as it likes, but where it would unroll all, and many tokens leave no
+        registers for the decoding of several blocks at once.
+        """
+        few = isinstance(turns, int) and turns <= UNROLLED_TURNS
+        return 1 if few and sums_of_tokens(self.plan) > ALL_WORDS_TOKENS else None
 
     def _decoder(self, slot: Any, atom: int) -> AtomDecoder:
         place = self.kernel.warp_n * self.plan.atoms_per_block + atom

@@ -132,23 +132,38 @@ class Kernel:
         tokens = plan.tiling.tokens
         # not bound to a name: made anew for each tile it takes no register between them, of which there is none to spare
         self.token_tiles = (self.arg["m"] + (tokens - 1)) // tokens
-        tiles = self.token_tiles * plan.channel_tiles
-        whole: Any = tiles
-        self.cluster_tile: Any = None
-        self.has_cluster_tile: Any = False
-        if plan.split > 1:
-            rest = e.bind(tiles % ctas, "rest")
-            shared = e.select(rest <= ctas // plan.split, rest, 0)
-            whole = e.bind(tiles - shared, "whole_tiles")
-            cluster = self.cta // plan.split
-            self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
-            self.has_cluster_tile = self.cluster_tile < tiles
+        whole, _ = self._count_tiles(self.token_tiles)
         # The CTAs of a cluster, which follow each other, have tiles side by side, and as many of them.
         self.tiles_of_cta = e.bind((whole - self.cta + (ctas - 1)) // ctas, "tiles")
+
+    def _count_tiles(self, token_tiles: Any) -> tuple[Any, Any]:
+        """Output tiles that CTAs do alone, which come first, and all of them."""
+        plan, ctas = self.plan, self.plan.persistent_ctas
+        tiles = token_tiles * plan.channel_tiles
+        if plan.split == 1:
+            return tiles, tiles
+        rest = e.bind(tiles % ctas, "rest")
+        shared = e.select(rest <= ctas // plan.split, rest, 0)
+        return e.bind(tiles - shared, "whole_tiles"), tiles
+
+    def cluster_tile(self) -> tuple[Any, Any]:
+        """Number of the output tile that the CTA's cluster shares, and whether there is one.
+
+        Made of M at every call: known before the whole tiles are done, it would wait in registers beside all their products.
+        """
+        tokens = self.plan.tiling.tokens
+        m = e.call("hold_u32", e.cast("uint32", self.arg["m"]))
+        rows = e.hold(e.cast("int32", m), "rows", "int32")
+        whole, tiles = self._count_tiles((rows + (tokens - 1)) // tokens)
+        tile = e.bind(whole + self.cta // self.plan.split, "cluster_tile")
+        return tile, tile < tiles
 
     def enter_tile(self, tile: Any) -> None:
         """Make an output tile the one that channels and tokens of the CTA belong to (:mod:`ladder.scheduler.raster`)."""
         plan, group = self.plan, group_of(self.plan)
+        # Held, so that everything about a tile is made of its number where it is entered: parts of what the number is made of
+        # would wait in registers beside the products, and what both kinds of warps make of it from before they part.
+        tile = e.hold(tile, "tile", "int32")
         of_group = group * plan.channel_tiles
         first = e.bind(tile // of_group * group, "first_row")
         inside, columns = tile % of_group, plan.channel_tiles
@@ -164,11 +179,7 @@ class Kernel:
 
     def enter_turn(self, turn: Any) -> None:
         """Enter the whole output tile of a turn."""
-        tile = self.cta + turn * self.plan.persistent_ctas
-        # Held, so that everything about a tile is made of its number: parts of the sum would wait in registers between tiles.
-        # Where a cluster shares tiles, too, the number itself is one register too many.
-        held = e.hold(tile, "tile", "int32") if self.plan.split == 1 else e.bind(tile, "tile")
-        self.enter_tile(held)
+        self.enter_tile(self.cta + turn * self.plan.persistent_ctas)
 
     @property
     def loads(self) -> Any:

@@ -38,6 +38,10 @@ LANES = 32
 #: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
 CLOSE = 4
 
+#: what a block of several groups takes beside, of scales and of zero points each, where bfloat16 weights are scaled in registers
+#: (measured at 256 tokens and groups of 64: int3, int4, int5, int6 and int8 spill with less, float16 weights do not)
+GROUP_CHANGE = 1
+
 #: steps of an atom from which more of its values live at once
 SHORT_ATOM = 8
 
@@ -66,12 +70,30 @@ class Estimate(NamedTuple):
 
 def estimate(plan: Plan) -> Estimate:
     """The registers of a plan; its held constants take what the rest leaves free."""
-    beside = CLOSE if plan.load_warps else sum([stage.temporaries for stage in plan.stages])
+    beside = _close(plan) if plan.load_warps else sum([stage.temporaries for stage in plan.stages])
     kept = AT_ONCE.get(plan.family, 1.0) * _kept(plan) + _copies(plan) + _flushes(plan)
     most = round(kept + UNDER_WAY.get(plan.family, 1.0) * beside)
     kept = round(kept)
     held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
-    return Estimate(kept + len(held), most + len(held), held)
+    constants = max(len(held), _own_constants(plan))
+    return Estimate(kept + len(held), most + constants, held)
+
+
+def _close(plan: Plan) -> int:
+    """By how much the estimate of a plan of the specialised family may be off, before constants are held."""
+    if not _rounds_to_bfloat16(plan) or plan.packing.geometry.groups_per_block == 1:
+        return CLOSE
+    return CLOSE + (1 + (plan.zero == "register")) * GROUP_CHANGE
+
+
+def _own_constants(plan: Plan) -> int:
+    """Registers for the constants that taking zero points off has; where constants are held it finds room among them."""
+    has_one = _rounds_to_bfloat16(plan) and plan.zero == "register"
+    return int(has_one and _close(plan) == CLOSE)
+
+
+def _rounds_to_bfloat16(plan: Plan) -> bool:
+    return plan.scale == "register" and plan.program.compute == "bfloat16"
 
 
 def _copies(plan: Plan) -> float:

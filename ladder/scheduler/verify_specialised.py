@@ -135,3 +135,9 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
         )
     if plan.tiling.warps_k > 1:
         yield Problem("warpgroups of a persistent CTA have all K of its tiles", "warps_k = 1")
+    # One block leaves no loop; beside that over whole tiles ptxas finds no registers for its products (C7512).
+    if plan.split > 1 and plan.packing.geometry.blocks < 2 * plan.split:
+        yield Problem(
+            f"{plan.split} CTAs share the {plan.packing.geometry.blocks} blocks of a tile beside whole ones, less than two each",
+            "split=1, or persistent=False",
+        )

@@ -112,7 +112,10 @@ class PipelineEmitter:
         first = e.bind(rank * blocks // split, "first_block")
         if blocks % split == 0:
             return first, blocks // split
-        return first, e.bind((rank + 1) * blocks // split - first, "turns")
+        # So that the compiler knows there are some: of a loop that may not run ptxas serialises the products (C7515).
+        least = blocks // split
+        longer = (rank + 1) * blocks // split - first > least
+        return first, e.bind(e.select(longer, least + 1, least), "turns")
 
     def _box_rows(self) -> Any:
         """Tokens of a box: those that exist in whole tiles of 8, and no more than the CTA has.
@@ -254,9 +257,10 @@ class PipelineEmitter:
             self.kernel.enter_turn(tile_turn)
             self._fill_tile(cursor)
         if self.plan.split > 1:
-            with e.when(self.kernel.has_cluster_tile):
+            tile, exists = self.kernel.cluster_tile()
+            with e.when(exists):
                 self.of_cluster()
-                self.kernel.enter_tile(self.kernel.cluster_tile)
+                self.kernel.enter_tile(tile)
                 self._fill_tile(cursor)
 
     def _fill_tile(self, cursor: Cursor) -> None:

@@ -6,6 +6,7 @@ zeros that lie in the ring slot (or from those of the single group), and hold th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -26,10 +27,13 @@ class ZeroPoint:
 
     Args:
         live: steps whose fragments live at once: one pair is multiplied while the next is made, or one chunk.
+        together: whether zero points of both rows come by one load: a register less on the way, where there is none to spare.
     """
 
-    def __init__(self, kernel: Kernel, metadata: Metadata, live: int = 4) -> None:
-        self.kernel, self.metadata = kernel, metadata
+    def __init__(
+        self, kernel: Kernel, metadata: Metadata, live: int = 4, *, together: bool = False
+    ) -> None:
+        self.kernel, self.metadata, self.together = kernel, metadata, together
         packing = kernel.plan.reading
         self.compute, self.affine = packing.program.compute, packing.program.affine
         shifts = register_shifts(packing)
@@ -47,9 +51,15 @@ class ZeroPoint:
         if self.kernel.plan.packing.zero_dtype is None or not self.kernel.plan.has_groups:
             return
         with e.stage("zero point"):
-            self._set(
-                lambda row_tile, half: self.metadata.in_slot("zeros", slot, group, row_tile, half)
-            )
+            self._set(self._rows_of(slot, group) if self.together else self._one_of(slot, group))
+
+    def _one_of(self, slot: Any, group: Any) -> Callable[[int, int], Any]:
+        return lambda tile, half: self.metadata.in_slot("zeros", slot, group, tile, half)
+
+    def _rows_of(self, slot: Any, group: Any) -> Callable[[int, int], Any]:
+        tiles = range(self.kernel.plan.tiling.row_tiles)
+        rows = [self.metadata.rows_in_slot("zeros", t, slot=slot, group=group) for t in tiles]
+        return lambda tile, half: (rows[tile] or (None, None))[half]
 
     def _set(self, zero_of: Any) -> None:
         for row_tile in range(self.kernel.plan.tiling.row_tiles):
