@@ -134,7 +134,8 @@ class Problem:
             ) from error
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
         beside = (bias, row_scales(op, rng, m), residuals(op, rng, m))
-        return cls(x, weights, *beside, op.reference(x, weights, *beside))
+        exact = op.reference(x, weights, *beside)
+        return cls(op.activation.pack(x), weights, *beside, exact)
 
     def error(self, y: Any) -> float:
         """Relative error: 2-norm of the difference over the 2-norm of the exact answer."""

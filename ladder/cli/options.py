@@ -31,6 +31,8 @@ class Activation(str, Enum):
     int8 = "int8"
     fp8_e4m3fn = "fp8_e4m3fn"
     fp8_e5m2 = "fp8_e5m2"
+    int4 = "int4"
+    uint4 = "uint4"
 
 
 class Out(str, Enum):

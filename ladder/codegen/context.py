@@ -25,6 +25,7 @@ STORAGE = {
     "float32": "float32",
     "uint32": "uint32",
     "int8": "uint8",
+    "uint8": "uint8",
     "float8_e4m3fn": "uint8",
     "float8_e5m2": "uint8",
     "float8_e8m0fnu": "uint8",
@@ -59,7 +60,7 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
     x_scale = (Argument("x_scale", "buffer", "float32"),) if op.activation_scale else ()
     residual = (Argument("residual", "buffer", op.out.name),) if op.residual else ()
     strides = X_STRIDES[plan.access] + ("y_stride_m",) + ("residual_stride_m",) * op.residual
-    x = Argument("x", "buffer", op.activation.dtype.name)
+    x = Argument("x", "buffer", op.activation.storage.name)
     if plan.access == "tensor":
         x = Argument("x_map", "tensor map", op.activation.dtype.name)
     return (

@@ -43,7 +43,7 @@ _ARGUMENTS = (
 #: bits of infinity by source type; those of a NaN are above
 INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 #: targets whose codes are rounded by a sum, which makes no code of a NaN
-_ROUNDED = frozenset({"int8"})
+_ROUNDED = frozenset({"int8", "int4"})
 
 #: 1.5 * 2^23: a sum with it has no bits below 1, so that its last byte is the integer that a small number rounds to
 ROUNDER = 12582912.0
@@ -64,10 +64,18 @@ def over_top(value: Any, top: float) -> Any:
 
 def _int8_word(values: list[Any], inverse: Any) -> Any:
     """Four codes in a word, the first lowest."""
+    assert len(values) == 4
     codes = [e.f32_as_bits(_rounded(value, inverse)) for value in values]
     low = e.call("prmt", codes[0], codes[1], e.u32(0x0040))
     high = e.call("prmt", codes[2], codes[3], e.u32(0x0040))
     return e.call("prmt", low, high, e.u32(0x5410))
+
+
+def _int4_word(values: list[Any], inverse: Any) -> Any:
+    """Eight codes in a word: bytes of every other code, whose upper halves are copies of the sign, one above the other."""
+    even, odd = (_int8_word(values[first::2], inverse) for first in range(2))
+    low, high = e.u32(0x0F0F0F0F), e.u32(0xF0F0F0F0)
+    return (even & low) | ((odd << e.u32(4)) & high)
 
 
 def _e4m3_word(values: list[Any], inverse: Any) -> Any:
@@ -88,9 +96,19 @@ def _int8_byte(value: Any, inverse: Any) -> Any:
     return e.cast("uint8", e.call("cvt_s8_f32", whole))
 
 
-#: target -> (four float32, the inverse of their scale) to a word of codes, (one, the inverse) to a byte
-_WORD: dict[str, Callable[[list[Any], Any], Any]] = {"int8": _int8_word, "fp8_e4m3fn": _e4m3_word}
-_BYTE: dict[str, Callable[[Any, Any], Any]] = {"int8": _int8_byte, "fp8_e4m3fn": _e4m3_byte}
+#: target -> (float32 as many as fill it, the inverse of their scale) to a word of codes, (one, the inverse) to a byte
+_WORD: dict[str, Callable[[list[Any], Any], Any]] = {
+    "int8": _int8_word,
+    "fp8_e4m3fn": _e4m3_word,
+    "int4": _int4_word,
+}
+_BYTE: dict[str, Callable[[Any, Any], Any]] = {
+    "int8": _int8_byte,
+    "fp8_e4m3fn": _e4m3_byte,
+    "int4": _int8_byte,
+}
+#: stores of one word of codes and of two
+_STORES = {1: "st.global.b32", 2: "st.global.v2.b32"}
 
 
 class _Quantizer:
@@ -188,8 +206,9 @@ class _Quantizer:
             return e.hold(e.f32(1.0) / scale, "inverse", "float32")
 
     def place(self, element: Any) -> Any:
-        """Index in the codes of an element of the row."""
-        return e.i64(self.row) * e.i64(self.op.k) + e.i64(element)
+        """Index in the codes of the item that holds an element of the row."""
+        codes = self.op.codes
+        return e.i64(self.row) * e.i64(codes.items(self.op.k)) + e.i64(element // codes.per_item)
 
 
 class _Pieces:
@@ -227,20 +246,22 @@ class _Pieces:
             e.store(self.words, word, e.u32(0))
 
     def quantize(self, inverse: Any) -> None:
-        """Write the codes of each piece, eight bytes."""
-        word_of = _WORD[self.q.op.target.name]
+        """Write the codes of each piece, eight of them."""
+        word_of, lanes = _WORD[self.q.op.target.name], 32 // self.q.op.codes.bits
+        count = PIECE // lanes
         for index, piece, is_there in self._pieces():
             with e.when(is_there):
-                codes = e.registers("codes", 2, "uint32")
-                for half in range(2):
+                codes = e.registers("codes", count, "uint32")
+                for part in range(count):
+                    first = 4 * index + part * lanes // 2
                     pairs = [
-                        widen_pair(self.q.source, self.words[4 * index + 2 * half + word])
-                        for word in range(2)
+                        widen_pair(self.q.source, self.words[first + word])
+                        for word in range(lanes // 2)
                     ]
                     values = [value for pair in pairs if pair for value in pair]
-                    e.store(codes, half, word_of(values, inverse))
+                    e.store(codes, part, word_of(values, inverse))
                 target = self.q.arg["y"].ptr_to([self.q.place(piece * PIECE)])
-                e.ptx("st.global.v2.b32", target, codes[0], codes[1])
+                e.ptx(_STORES[count], target, *(codes[part] for part in range(count)))
 
 
 class _Elements:
@@ -252,10 +273,10 @@ class _Elements:
     def __init__(self, quantizer: _Quantizer) -> None:
         self.q, self.threads = quantizer, quantizer.plan.row_threads
 
-    def _element(self, turn: Any) -> tuple[Any, Any, Any]:
-        """An element's number in its row, whether there is one, and its place in x."""
+    def _element(self, turn: Any, apart: int = 1) -> tuple[Any, Any, Any]:
+        """An element's number in its row, whether there is one, and its place in x; those of two threads are ``apart``."""
         q = self.q
-        element = e.bind(q.within + turn * self.threads, "element")
+        element = e.bind((q.within + turn * self.threads) * apart, "element")
         at = e.i64(q.row) * q.arg["x_stride_m"] + e.i64(element) * q.arg["x_stride_k"]
         return element, e.both(q.exists, element < q.op.k), at
 
@@ -267,13 +288,33 @@ class _Elements:
                 self.q.take(e.cast("uint32", self.q.arg["x"][at]))
 
     def quantize(self, inverse: Any) -> None:
-        """Read them again, and write their codes."""
-        byte_of = _BYTE[self.q.op.target.name]
-        with e.loop(-(-self.q.op.k // self.threads), "turn") as turn:
-            element, is_there, at = self._element(turn)
+        """Read them again, and write their codes: each thread those of an item."""
+        codes = self.q.op.codes
+        with e.loop(-(-codes.items(self.q.op.k) // self.threads), "turn") as turn:
+            element, is_there, at = self._element(turn, codes.per_item)
             with e.when(is_there):
-                value = widen(self.q.source, self.q.arg["x"][at])
-                e.store(self.q.arg["y"], self.q.place(element), byte_of(value, inverse))
+                whole = self._code(at, inverse)
+                if codes.per_item > 1:
+                    whole = self._packed(whole, element, at, inverse)
+                e.store(self.q.arg["y"], self.q.place(element), whole)
+
+    def _code(self, at: Any, inverse: Any) -> Any:
+        """The code of an element, in a byte."""
+        value = widen(self.q.source, self.q.arg["x"][at])
+        return _BYTE[self.q.op.target.name](value, inverse)
+
+    def _packed(self, first: Any, element: Any, at: Any, inverse: Any) -> Any:
+        """A byte with the code ``first`` of an element and those of the next ones, as far as the row goes."""
+        codes = self.q.op.codes
+        ones = e.u32((1 << codes.bits) - 1)
+        item = e.registers("item", 1, "uint32")
+        e.store(item, 0, e.cast("uint32", first) & ones)
+        for place in range(1, codes.per_item):
+            with e.when(element + place < self.q.op.k):
+                code = self._code(at + e.i64(place) * self.q.arg["x_stride_k"], inverse)
+                shifted = (e.cast("uint32", code) & ones) << e.u32(place * codes.bits)
+                e.store(item, 0, item[0] | shifted)
+        return e.cast("uint8", item[0])
 
 
 def arguments_of(plan: QuantizePlan) -> tuple[tuple[str, str, str], ...]:

@@ -21,7 +21,7 @@ class Builder:
 
     Args:
         words: registers ``0 .. words-1`` that hold the packed words.
-        lane_bits: 16 or 8, where all lanes of a word are treated alike, or 32.
+        lane_bits: 16, 8 or 4, where all lanes of a word are treated alike, or 32.
         ordered: whether the halves have to stay in their order: rotations are then those of the 32-bit word.
     """
 
@@ -60,7 +60,7 @@ class Builder:
     def _rotated(self, word: int, rotation: int) -> tuple[int, int]:
         """A register with ``word`` rotated left (or shifted, where no wanted bit wraps round), and the full distance.
 
-        With 16-bit lanes a distance and the same plus 16 are alike but for the order of the halves, with 8-bit lanes so are four.
+        With 16-bit lanes a distance and the same plus 16 are alike but for the order of the halves, with narrower lanes so are four or eight.
         """
         if (word, rotation) not in self._moved:
             mask = self.spread(self._wanted[word, rotation])

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ladder.decode.assemble import Target, mask_program
-from ladder.decode.byte_programs import byte_program
 from ladder.decode.complete import families
 from ladder.decode.cost import CYCLES, cycles, deferral
 from ladder.decode.cover import is_worth, place
@@ -20,7 +19,8 @@ from ladder.decode.forms import search, search_more
 from ladder.decode.geometry import REGISTERS
 from ladder.decode.holes import SHORT
 from ladder.decode.identity import identity
-from ladder.decode.lanes import BYTE_FORMATS, FORMATS, LANE_FORMATS, LaneFormat
+from ladder.decode.lanes import FORMATS, LANE_FORMATS, NARROW_FORMATS, LaneFormat
+from ladder.decode.narrow_programs import narrow_program
 from ladder.decode.program import DecodeProgram
 from ladder.decode.special import CVT_E4M3, special_programs
 from ladder.decode.store import shipped
@@ -43,19 +43,19 @@ def derive(
 
     Every table of 1 to 8 bits decodes to 16-bit floats; one whose codes are the compute type's own bits needs no operation.
     Where no exact program exists, values are rounded to nearest even in the compute type and the program says
-    ``lossless=False``. To 8-bit types decoding is exact, or refused. Programs of shipped types are read from the package,
+    ``lossless=False``. To types of 8 or 4 bits decoding is exact, or refused. Programs of shipped types are read from the package,
     others searched for (seconds) and remembered for the process. Searches are bounded by counted work, the same on every machine; where
     it did not suffice to look at everything that could be cheaper, the program says ``exhausted=False``.
 
     Args:
         element: the declared type; its values decide, not its name.
-        compute: ``"float16"``, ``"bfloat16"``, ``"int8"``, ``"fp8_e4m3fn"`` or ``"fp8_e5m2"``.
+        compute: a name of :data:`~ladder.decode.lanes.FORMATS`.
         features: of the device; ``"cvt.e4m3x2"`` where it converts fp8_e4m3fn itself. ``"table.stride256"`` asks for
             tables in shared memory that take twice the address range and fewer operations. Others do not matter.
 
     Raises:
         DecodeError: another compute type or width, or a type without finite values.
-        LosslessError: a finite value rounds to infinity in the compute type, or is not exact in one of 8 bits.
+        LosslessError: a finite value rounds to infinity in the compute type, or is not exact in one of 8 or 4 bits.
     """
     if compute not in FORMATS:
         raise DecodeError(
@@ -73,8 +73,8 @@ def derive(
 @lru_cache(maxsize=1024)
 def _derived(values: ValueSet, compute: str, features: frozenset[str]) -> DecodeProgram:
     """The plain program, or a cheaper one that the features allow: they add candidates that need no search."""
-    if compute in BYTE_FORMATS:
-        return byte_program(values, BYTE_FORMATS[compute])
+    if compute in NARROW_FORMATS:
+        return narrow_program(values, NARROW_FORMATS[compute])
     if features:
         plain = _derived(values, compute, frozenset())
         fmt = LANE_FORMATS[compute]

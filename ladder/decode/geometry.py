@@ -18,8 +18,8 @@ ROWS = 16
 REGISTERS = 4
 HALVES = 2
 
-#: steps of an atom of 16-bit lanes by code width; the words below come out whole and without a wasted bit. With 8-bit lanes an
-#: atom has half as many, of twice the codes. Codes of 16 bits are lane values: nothing is decoded
+#: steps of an atom of 16-bit lanes by code width; the words below come out whole and without a wasted bit. With lanes of 8
+#: or 4 bits an atom has half or a quarter as many, of twice or four times the codes. Codes of 16 bits are lane values: nothing is decoded
 STEPS = {1: 16, 2: 8, 3: 4, 4: 4, 5: 4, 6: 2, 7: 4, 8: 2, 16: 2}
 #: 32-bit words per lane and atom by code width
 WORDS = {b: STEPS[b] * REGISTERS * HALVES * b // 32 for b in STEPS}
@@ -43,7 +43,7 @@ class FragmentIndex:
 
 @cache
 def fragment_index(steps: int, lanes: int = HALVES) -> FragmentIndex:
-    """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k32", operand A)."""
+    """Coordinates of every fragment element (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k32", "... m16n8k64", operand A)."""
     thread, step, register, lane = np.meshgrid(
         np.arange(LANES), np.arange(steps), np.arange(REGISTERS), np.arange(lanes), indexing="ij"
     )

@@ -5,10 +5,9 @@ Everything is float64, which holds every lane value, and every product of two of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -25,7 +24,7 @@ class Lanes:
     """What every lane format tells: its names, its width in ``bits``, and the value of each pattern."""
 
     name: str
-    bits: ClassVar[int]
+    bits: int
 
     @property
     def table(self) -> FloatArray:
@@ -45,12 +44,11 @@ class Lanes:
 class LaneFormat(Lanes):
     """An IEEE-like 16-bit format: 1 sign bit, ``exponent`` bits, ``mantissa`` bits, subnormals kept."""
 
-    bits: ClassVar[int] = 16
-
     name: str
     short: str
     exponent: int
     mantissa: int
+    bits: int = field(default=16, init=False)
 
     def __str__(self) -> str:
         return self.name
@@ -129,17 +127,17 @@ class LaneFormat(Lanes):
 
 
 @dataclass(frozen=True)
-class ByteFormat(Lanes):
-    """An 8-bit format, four lanes to a register: its table is all that there is to know.
+class NarrowFormat(Lanes):
+    """A format of 8 or 4 bits, four or eight lanes to a register: its table is all that there is to know.
 
     Attributes:
         name: of the compute type.
+        bits: width of a lane.
         dtype: name of the NumPy or ml_dtypes type with that table.
     """
 
-    bits: ClassVar[int] = 8
-
     name: str
+    bits: int
     dtype: str
 
     def __str__(self) -> str:
@@ -147,9 +145,9 @@ class ByteFormat(Lanes):
 
     @cached_property
     def table(self) -> FloatArray:
-        """``float64[256]``: the value of each pattern."""
+        """``float64[2**bits]``: the value of each pattern."""
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
-        value = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+        value = np.arange(1 << self.bits, dtype=np.uint8).view(dtype).astype(np.float64)
         value.flags.writeable = False
         return value
 
@@ -157,15 +155,17 @@ class ByteFormat(Lanes):
 FLOAT16 = LaneFormat("float16", "f16", exponent=5, mantissa=10)
 BFLOAT16 = LaneFormat("bfloat16", "bf16", exponent=8, mantissa=7)
 
-INT8 = ByteFormat("int8", "int8")
-E4M3 = ByteFormat("fp8_e4m3fn", "float8_e4m3fn")
-E5M2 = ByteFormat("fp8_e5m2", "float8_e5m2")
+INT8 = NarrowFormat("int8", 8, "int8")
+E4M3 = NarrowFormat("fp8_e4m3fn", 8, "float8_e4m3fn")
+E5M2 = NarrowFormat("fp8_e5m2", 8, "float8_e5m2")
+INT4 = NarrowFormat("int4", 4, "int4")
+UINT4 = NarrowFormat("uint4", 4, "uint4")
 
 #: by the names of compute types, and by the short names that operations carry
 LANE_FORMATS = {f.name: f for f in (FLOAT16, BFLOAT16)}
 SHORT_FORMATS = {f.short: f for f in (FLOAT16, BFLOAT16)}
-BYTE_FORMATS = {f.name: f for f in (INT8, E4M3, E5M2)}
-FORMATS: dict[str, Lanes] = {**LANE_FORMATS, **BYTE_FORMATS}
+NARROW_FORMATS = {f.name: f for f in (INT8, E4M3, E5M2, INT4, UINT4)}
+FORMATS: dict[str, Lanes] = {**LANE_FORMATS, **NARROW_FORMATS}
 
 
 def small_float_table(exponent: int, mantissa: int, *, finite: bool) -> FloatArray:

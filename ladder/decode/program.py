@@ -1,8 +1,8 @@
 """Decode programs: straight-line register code from packed words to mma fragments, as a value.
 
-A program is what one lane of a warp runs for one *atom* (16 rows x 16*steps k of a weight, or 32*steps): it reads the lane's
-packed 32-bit words and leaves ``4*steps`` fragment registers, two 16-bit or four 8-bit lane values each, in the order of the
-A operand of ``mma.m16n8k16`` or ``m16n8k32`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The program also says where each code's
+A program is what one lane of a warp runs for one *atom* (16 rows x ``step_k*steps`` k of a weight): it reads the lane's packed
+32-bit words and leaves ``4*steps`` fragment registers, two lane values of 16 bits each, four of 8 or eight of 4, in the order of
+the A operand of ``mma.m16n8k16``, ``m16n8k32`` or ``m16n8k64`` (PTX ISA, "Matrix Fragments for mma.m16n8k16"). The program also says where each code's
 bits lie in the words (the packer reads that), how codes are relabelled, and which affine map is left to the
 accumulators: ``value = alpha * lane_value + beta``, constant over k for one class of steps and one row half.
 
@@ -140,7 +140,7 @@ class DecodeProgram:
         compute: the type of the lane values, of :data:`ladder.decode.lanes.FORMATS`.
         form: name of the decode form that was chosen, for people ("subnormal", "magic+fma", "pair table", ...).
         words: packed 32-bit words per lane and atom.
-        steps: steps per atom, of k16 or (8-bit lanes) k32; the atom covers ``step_k*steps`` k.
+        steps: steps per atom, of k16 (16-bit lanes), k32 or k64; the atom covers ``step_k*steps`` k.
         ops: the operations in order.
         outputs: ``[steps][4]`` register numbers of the A fragments a0..a3.
         slots: ``[steps][4][lanes]`` places of the codes of each fragment register's lanes, lowest first.
@@ -184,12 +184,12 @@ class DecodeProgram:
 
     @property
     def lanes(self) -> int:
-        """Lanes of a fragment register, 2 or 4."""
+        """Lanes of a fragment register, 2, 4 or 8."""
         return FORMATS[self.compute].count
 
     @property
     def lane_bits(self) -> int:
-        """Width of a lane in bits, 16 or 8."""
+        """Width of a lane in bits, 16, 8 or 4."""
         return FORMATS[self.compute].bits
 
     @property
@@ -199,7 +199,7 @@ class DecodeProgram:
 
     @property
     def step_k(self) -> int:
-        """Extent of a step along K, 16 or 32 elements."""
+        """Extent of a step along K, 16, 32 or 64 elements."""
         return 8 * self.lanes
 
     @property

@@ -1,7 +1,7 @@
 """Exact covers of one packed word by the forms of a family.
 
 Seen from the word, a register that reads its bits after a rotation by r occupies the form's mask turned back by r, in a
-ring of 16 positions (both halves of the word alike), or of 8 (its four bytes alike). A set of rotations offers so many places; the cover takes every
+ring of 16 positions (both halves of the word alike), of 8 (its four bytes alike) or of 4 (its eight nibbles alike). A set of rotations offers so many places; the cover takes every
 free position once.
 """
 

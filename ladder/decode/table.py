@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ladder.decode.derive import FEATURES, derive
 from ladder.decode.generate import elements
-from ladder.decode.lanes import BYTE_FORMATS, LANE_FORMATS
+from ladder.decode.lanes import LANE_FORMATS, NARROW_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.single import one_class
 from ladder.decode.tables import in_registers
@@ -20,7 +20,7 @@ TARGET = Path(__file__).parents[2] / "docs" / "decode-table.md"
 HEAD = """# How every shipped type is decoded
 
 Written by `python -m ladder.decode.table`; do not edit. One row is one decode program: what a lane of a warp does to turn
-packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute types of 8 bits.
+packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute types of 8 bits, `m16n8k64` for those of 4.
 
 * **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
 * **classes**: accumulator sets, where deferred factors differ between steps. Where the cheapest program has several, the
@@ -31,7 +31,7 @@ packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute
 * **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero.
 * **values**: exact, or rounded to nearest even in the compute type; codes that mean NaN or infinity and that the form
   cannot carry, and unused codes, must not occur in weights.
-* A type without a row for a compute type has a value that would overflow there; for one of 8 bits, a value that is not exact.
+* A type without a row for a compute type has a value that would overflow there; for one of 8 or 4 bits, a value that is not exact.
 
 """
 
@@ -55,12 +55,12 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
                 other = derive(element, compute, features=frozenset({feature}))
                 if other != plain:
                     yield feature, other
-        yield from _bytes(element)
+        yield from _narrow(element)
 
 
-def _bytes(element: TType) -> Iterator[tuple[str, DecodeProgram]]:
-    """Programs for compute types of 8 bits, where there are some."""
-    for compute in BYTE_FORMATS:
+def _narrow(element: TType) -> Iterator[tuple[str, DecodeProgram]]:
+    """Programs for compute types of 8 bits and of 4, where there are some."""
+    for compute in NARROW_FORMATS:
         try:
             yield "", derive(element, compute)
         except LosslessError:

@@ -104,11 +104,12 @@ class Problem:
         x = activations(op, rng, m)
         bias = rng.standard_normal(op.n).astype(op.out.dtype) if op.bias else None
         x_scale, residual = row_scales(op, rng, m), residuals(op, rng, m)
+        stored = op.activation.pack(x)
         values = {
-            "x": x,
+            "x": stored,
             "y": np.zeros((m, op.out_n), op.out.dtype),
             "m": m,
-            "x_stride_m": op.k,
+            "x_stride_m": op.activation.items(op.k),
             "x_stride_k": 1,
             **dict.fromkeys(("y_stride_m", "residual_stride_m"), op.out_n),
             **dict.fromkeys(("y_pieces", "residual_pieces"), int(op.out_n % STORED_PIECE == 0)),
@@ -117,8 +118,8 @@ class Problem:
             **({} if residual is None else {"residual": residual}),
             **plan.packing.pack(weights),
         }
-        operands = (x, weights, bias, x_scale, residual)
-        reference, exact = plan.run(*operands), op.reference(*operands)
+        operands = (weights, bias, x_scale, residual)
+        reference, exact = plan.run(stored, *operands), op.reference(x, *operands)
         return cls(plan, lower(plan), values, reference, exact)
 
     def arguments(self, y: npt.NDArray[Any]) -> dict[str, Any]:

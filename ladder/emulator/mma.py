@@ -1,6 +1,6 @@
-"""Tensor-core products of one warp: mma.sync (PTX ISA "Matrix Fragments for mma.m16n8k16", "...k32", "...k256").
+"""Tensor-core products of one warp: mma.sync (PTX ISA "Matrix Fragments for mma.m16n8k16", "...k32", "...k64", "...k256").
 
-Lane ``l`` has ``g = l//4`` and ``t = l%4``. An operand register holds J elements of one row, J = 2, 4 or 32 by type:
+Lane ``l`` has ``g = l//4`` and ``t = l%4``. An operand register holds J elements of one row, J = 2, 4, 8 or 32 by type:
 register ``i`` of A is row ``g + 8*(i&1)``, elements ``J*t .. J*t+J-1`` of k half ``i>>1``; register ``i`` of B is column ``g``,
 k half ``i``; accumulator ``i`` is row ``g + 8*(i>>1)``, column ``2*t + (i&1)``.
 
@@ -35,6 +35,23 @@ def _bfloat(words: Array) -> Array:
     return out
 
 
+def _nibbles(words: Array) -> Array:
+    """Fields of 4 bits as numbers 0 .. 15, the lowest first."""
+    raw = words.view(np.uint8)
+    fields = np.stack([raw & np.uint8(15), raw >> np.uint8(4)], axis=-1)
+    return fields.reshape(*raw.shape[:-1], -1)
+
+
+def _signed_nibbles(words: Array) -> Array:
+    """The same in two's complement, -8 .. 7: the sign bit counts -8."""
+    signed: Array = (_nibbles(words) ^ np.uint8(8)).astype(np.float32) - np.float32(8)
+    return signed
+
+
+def _unsigned_nibbles(words: Array) -> Array:
+    return _nibbles(words).astype(np.float32)
+
+
 def _bits(words: Array) -> Array:
     return np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").astype(np.float32)
 
@@ -55,6 +72,8 @@ ELEMENTS: dict[str, Element] = {
     "u8": Element(4, _plain(np.uint8)),
     "e4m3": Element(4, _plain(ml_dtypes.float8_e4m3fn)),
     "e5m2": Element(4, _plain(ml_dtypes.float8_e5m2)),
+    "s4": Element(8, _signed_nibbles),
+    "u4": Element(8, _unsigned_nibbles),
     "b1": Element(32, _bits),
 }
 
@@ -79,6 +98,8 @@ class Shape:
         k = int(shape.removeprefix("m16n8k"))
         known = a in ELEMENTS and b in ELEMENTS and d in ("f32", "s32", "f16") and c == d
         if not known or k not in (8 * ELEMENTS[a].per_word, 4 * ELEMENTS[a].per_word):
+            raise Fault(f"unsupported: {text}", at=site)
+        if ELEMENTS[a].per_word != ELEMENTS[b].per_word:
             raise Fault(f"unsupported: {text}", at=site)
         if (a == "b1") != bool(operation):
             raise Fault(f"unsupported: {text}", at=site)

@@ -34,6 +34,9 @@ LAYOUTS = {0: (0, 0), 1: (128, 3), 2: (64, 2), 3: (32, 1)}
 #: swizzle of cuTensorMapEncode -> layout type of a descriptor
 LAYOUT_OF_SWIZZLE = {0: 0, 1: 3, 2: 2, 3: 1}
 
+#: operand types of mma that no form of wgmma takes (PTX ISA, wgmma.mma_async)
+NIBBLES = frozenset({"s4", "u4"})
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -51,7 +54,7 @@ class Shape:
         words = [w for w in text.split(".") if w not in ("satfinite", "and", "popc")]
         shape, d, a, b = words[-4:]
         n, k = (int(part) for part in shape.removeprefix("m64n").split("k"))
-        if a not in ELEMENTS or b not in ELEMENTS or d not in ("f32", "s32"):
+        if not {a, b} <= ELEMENTS.keys() - NIBBLES or d not in ("f32", "s32"):
             raise Fault(f"unsupported: {text}", at=site)
         if k != 8 * ELEMENTS[a].per_word:
             raise Fault(f"unsupported: {text}", at=site)

@@ -156,10 +156,10 @@ _WORDS: Mapping[type, str] = MappingProxyType(
 def operand(found: Lowering) -> str:
     """Whether what the tensor cores multiply keeps every value of the weight's type."""
     if found.point.placement in ("offline", "global"):
-        return _losslessness(found.op.weight, found.op.activation, "operand")
+        return _losslessness(found.op.weight, found.op.weight_compute, "operand")
     if found.product.scale == "register":
         return "rounds"  # by a unit that keeps the largest weight in range (ladder.scheduler.unit)
-    return _losslessness(found.op.weight, found.op.activation, "accumulator")
+    return _losslessness(found.op.weight, found.op.weight_compute, "accumulator")
 
 
 def _asked(point: Point, sweep: Sweep, versions: Versions, device_table: str) -> Row:

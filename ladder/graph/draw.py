@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,21 @@ from ladder.graph.matmul import MatMul
 
 #: standard deviation of int8 activations: a quantised row reaches the ends of the range, and hardly ever beyond
 INT8_DEVIATION = 36.0
+#: and of others of integers, by name, likewise
+DEVIATIONS: Mapping[str, float] = MappingProxyType(
+    {"int8": INT8_DEVIATION, "int4": 2.0, "uint4": 4.0}
+)
 #: least and most scale of a row
 ROW_SCALES = (0.5, 2.0)
 
 
 def activations(op: MatMul, rng: np.random.Generator, m: int) -> NDArray[Any]:
-    """Normal activations ``[m, k]`` of the operator's type."""
+    """Normal activations ``[m, k]`` of the operator's type, as numbers; magnitudes of such where it has no sign."""
     normal = rng.standard_normal((m, op.k), np.float32)
     if not op.activation.is_float:
-        whole = np.rint(normal * np.float32(INT8_DEVIATION))
-        normal = np.clip(whole, op.activation.min, op.activation.max)
+        whole = np.rint(normal * np.float32(DEVIATIONS[op.activation.name]))
+        signed = whole if op.activation.min < 0 else np.abs(whole)
+        normal = np.clip(signed, op.activation.min, op.activation.max)
     drawn: NDArray[Any] = normal.astype(op.activation.dtype)
     return drawn
 

@@ -31,16 +31,23 @@ from ladder.ttype import (
     Quantized,
     TType,
     compute_type,
+    int4,
+    uint4,
     weight_type,
 )
 from ladder.ttype.arrays import as_values
 
 #: activation types that a matmul takes, and output types that it writes
-ACTIVATIONS = ("float16", "bfloat16", "int8", "fp8_e4m3fn", "fp8_e5m2")
+ACTIVATIONS = ("float16", "bfloat16", "int8", "fp8_e4m3fn", "fp8_e5m2", "int4", "uint4")
 OUTPUTS = ("float16", "bfloat16", "float32")
 
-#: columns of int8 operands whose products, at most 2^14 each, add up in int32 whatever they are
-MAX_INTEGER_K = 2**17 - 1
+#: activations beside which weights have a type of their own: the first that reaches as far as the weight's values
+WEIGHTS_BESIDE: Mapping[str, tuple[ComputeType, ...]] = MappingProxyType(
+    dict.fromkeys(("int4", "uint4"), (int4, uint4))
+)
+
+#: largest sum of products that int32 holds
+MAX_SUM = 2**31 - 1
 
 #: largest extent of one axis: kernels count rows and columns in 32 bits, the padding of a last tile or block included;
 #: offsets into arrays are 64 bits wide wherever an array can be that large
@@ -91,7 +98,8 @@ class MatMul:
         m: rows of x and y (tokens), or None for any number including 0.
         n: rows of the weight (output channels).
         k: columns of x and of the weight.
-        activation: type of x, one of :data:`ACTIVATIONS`. With 8-bit ones the weight's values have to be exact in that type.
+        activation: type of x, one of :data:`ACTIVATIONS`. With those of 8 and 4 bits the weight's values have to be exact in
+            :attr:`weight_compute`. Rows of 4-bit ones are stored two to a byte (:meth:`~ladder.ttype.ComputeType.pack`).
         weight: the number format of w; a bare element is a type without scales, a dense one is that of x.
         out: type of y, float16, bfloat16 or float32.
         bias: whether ``bias[n]``, of the out type, is added.
@@ -136,6 +144,15 @@ class MatMul:
         return self.weight.element
 
     @property
+    def weight_compute(self) -> ComputeType:
+        """The compute type that weights are decoded to: that of x, or beside integers of 4 bits either of them."""
+        offered = WEIGHTS_BESIDE.get(self.activation.name)
+        if offered is None:
+            return self.activation
+        low, high = self.element.min, self.element.max
+        return next((t for t in offered if t.min <= low and high <= t.max), offered[0])
+
+    @property
     def gated(self) -> bool:
         """Whether half of the channels gate the other half."""
         return any(isinstance(step, Gated) for step in self.epilogue)
@@ -161,7 +178,7 @@ class MatMul:
         """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., out_n]``, not rounded.
 
         Args:
-            x: activations.
+            x: activations, as numbers.
             weight: the quantised weight.
             bias: ``[n]``, or None.
             x_scale: ``[...]``, one number to each row of x, or None for 1.
@@ -261,8 +278,8 @@ def matmul(  # noqa: PLR0913  one argument to each field of the operator
     ``("residual",)`` or ``("silu_gate",)``. ``m=None`` declares an operator for any number of tokens.
 
     Raises:
-        ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`; with int8
-            activations, k is larger than :data:`MAX_INTEGER_K`.
+        ShapeError: an extent is not a positive integer (m may be 0) or is larger than :data:`MAX_EXTENT`; with integer
+            activations, sums of k products may leave int32 (:func:`most_columns`).
         TypeDeclarationError: a type is unknown or not offered in its place, ``bias`` or ``activation_scale`` is no truth
             value, or the epilogue holds steps that no kernel does.
     """
@@ -284,7 +301,7 @@ def matmul(  # noqa: PLR0913  one argument to each field of the operator
         hint="it says whether rows of x are scaled; the scales are given with each call",
     )
     kind = _compute(activation, ACTIVATIONS, "activation")
-    most_k = MAX_EXTENT if kind.is_float else MAX_INTEGER_K
+    most_k = most_columns(kind)
     return MatMul(
         m=None if m is None else _extent("m", m, 0, at),
         n=_extent("n", n, 1, at),
@@ -298,10 +315,19 @@ def matmul(  # noqa: PLR0913  one argument to each field of the operator
     )
 
 
+def most_columns(activation: ComputeType) -> int:
+    """The most columns of x: with integers, so many that products of any operands add up in int32."""
+    if activation.is_float:
+        return MAX_EXTENT
+    beside = WEIGHTS_BESIDE.get(activation.name, (activation,))
+    largest = max(max(-t.min, t.max) for t in beside) * max(-activation.min, activation.max)
+    return MAX_SUM // int(largest)
+
+
 def _extent(name: str, given: object, least: int, at: str, most: int = MAX_EXTENT) -> int:
     hint = "m=None means any number of tokens" if name == "m" else "weights are [n, k]"
     if most != MAX_EXTENT:
-        hint = "sums of more int8 products may leave int32: split the columns, or choose another activation type"
+        hint = "sums of more integer products may leave int32: split the columns, or choose another activation type"
     return accept(given, integer(least, most), name, at=at, error=ShapeError, hint=hint)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,14 +21,14 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.graph.matmul import ACTIVATIONS, MAX_EXTENT
+from ladder.graph.matmul import MAX_EXTENT
 from ladder.ttype import ComputeType, TType, compute_type, element_type
 from ladder.ttype.arrays import as_values
 
-#: elements that activations are quantised to -> dtype of arrays of them
-TARGETS: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {"int8": np.dtype(np.int8), "fp8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
-)
+#: types of activations that are quantised
+SOURCES = ("float16", "bfloat16")
+#: elements that they are quantised to
+TARGETS = ("int8", "fp8_e4m3fn", "int4")
 
 #: least scale of a row: the smallest normal number of float32, whose inverse is finite
 LEAST_SCALE = np.float32(2.0**-126)
@@ -51,7 +50,8 @@ _FIELDS: Mapping[str, Expected[Any]] = MappingProxyType(
 class QuantizeActivations:
     """``x[m, k]`` -> codes ``q[m, k]`` and a float32 scale for each row, ``x = q * scale``.
 
-    With ``top`` the largest magnitude that the target has with both signs (127, 448)::
+    Codes of 4 bits are stored two to a byte, as a matmul reads them: uint8 ``[m, ceil(k / 2)]``, the first one lowest.
+    With ``top`` the largest magnitude that the target has with both signs (127, 448, 7)::
 
         scale = max(max_k |x| / top, 2^-126)                        in float32
         q     = round to nearest even of x * (1 / scale), saturating
@@ -66,8 +66,8 @@ class QuantizeActivations:
     Attributes:
         m: rows (tokens), or None for any number including 0.
         k: columns.
-        source: type of x, float16 or bfloat16.
-        target: the element type of the codes, int8 or fp8_e4m3fn.
+        source: type of x, a name of :data:`SOURCES`.
+        target: the element type of the codes, a name of :data:`TARGETS`.
 
     Raises:
         TypeDeclarationError: a field is of another kind; :func:`quantize_activations` takes names too and says more.
@@ -81,8 +81,8 @@ class QuantizeActivations:
     def __post_init__(self) -> None:
         accept_fields(self, _FIELDS, at="QuantizeActivations", error=TypeDeclarationError)
         for name, given, offered in (
-            ("source", self.source.name, ACTIVATIONS),
-            ("target", self.target.name, tuple(TARGETS)),
+            ("source", self.source.name, SOURCES),
+            ("target", self.target.name, TARGETS),
         ):
             if not one_of(offered).fits(given):
                 raise TypeDeclarationError(
@@ -103,9 +103,14 @@ class QuantizeActivations:
         return self.source
 
     @property
+    def codes(self) -> ComputeType:
+        """The compute type of the codes."""
+        return compute_type(self.target.name)
+
+    @property
     def out_dtype(self) -> np.dtype[Any]:
-        """dtype of the codes: int8 or float8_e4m3fn."""
-        return TARGETS[self.target.name]
+        """dtype of the codes as they are stored: int8, float8_e4m3fn, or uint8 for two of 4 bits."""
+        return self.codes.storage
 
     @property
     def top(self) -> float:
@@ -113,7 +118,7 @@ class QuantizeActivations:
         return min(self.target.max, -self.target.min)
 
     def reference(self, x: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The operator's meaning, bit by bit: x ``[..., k]`` -> codes ``[..., k]``, scales ``[...]``.
+        """The operator's meaning, bit by bit: x ``[..., k]`` -> codes ``[..., items(k)]``, scales ``[...]``.
 
         Raises:
             ShapeError: x has another number of columns.
@@ -130,17 +135,19 @@ class QuantizeActivations:
             rows = values.astype(self.source.dtype).astype(np.float32)
             scale = np.abs(rows).max(axis=-1) / np.float32(self.top)
             scale = np.where(scale < LEAST_SCALE, LEAST_SCALE, scale)  # a NaN stays
-            return self._codes(rows, (np.float32(1) / scale)[..., None]), scale.astype(np.float32)
+            codes = self._codes(rows, (np.float32(1) / scale)[..., None])
+            return self.codes.pack(codes), scale.astype(np.float32)
 
     def _codes(self, rows: NDArray[np.float32], inverse: NDArray[np.float32]) -> NDArray[Any]:
-        if self.out_dtype == np.int8:
+        kind = self.codes
+        if not kind.is_float:
             # Float64 holds products of 11 and 24 bits.
             whole = np.nan_to_num(np.rint(rows * inverse.astype(np.float64)), nan=0.0)
-            return np.asarray(np.clip(whole, -128, 127).astype(np.int8))
+            return np.asarray(np.clip(whole, kind.min, kind.max).astype(kind.dtype))
         top, scaled = np.float32(self.top), rows * inverse
         nan = np.uint8(self.target.nan_codes[0])
-        codes = np.clip(scaled, -top, top).astype(self.out_dtype).view(np.uint8)
-        return np.asarray(np.where(np.isnan(scaled), nan, codes).view(self.out_dtype))
+        codes = np.clip(scaled, -top, top).astype(kind.dtype).view(np.uint8)
+        return np.asarray(np.where(np.isnan(scaled), nan, codes).view(kind.dtype))
 
     def __str__(self) -> str:
         m = "any" if self.m is None else self.m

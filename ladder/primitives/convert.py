@@ -13,6 +13,7 @@ from ladder.primitives.base import Array, Cost, NoInverse
 from ladder.ttile import Device, Tile, type_bits, type_name
 from ladder.ttile.tile import DType
 from ladder.ttype import COMPUTE_TYPES, Exact, MayOverflow, Rounds, TType, losslessness
+from ladder.ttype.arrays import integer_limits, is_integer
 
 #: where a conversion may stand, outermost first (see the design, "Primitives and plans")
 PLACEMENTS = ("offline", "source", "global", "shared", "register")
@@ -35,6 +36,8 @@ NUMPY_TYPES: dict[str, Any] = {
     "int32": np.int32,
     "int8": np.int8,
     "uint8": np.uint8,
+    "int4": ml_dtypes.int4,
+    "uint4": ml_dtypes.uint4,
 }
 
 _COMPUTE_NAMES = frozenset(compute.name for compute in COMPUTE_TYPES)
@@ -82,9 +85,9 @@ def store(values: Array, dtype: DType) -> Array:
     if has_codes(dtype):
         return np.asarray(element_of(dtype).encode(values))
     target = numpy_type(dtype)
-    if target.kind not in "iu":
+    if not is_integer(target):
         return values.astype(target)
-    limits = np.iinfo(target)
+    limits = integer_limits(target)
     return np.clip(np.rint(values.astype(np.float64)), limits.min, limits.max).astype(target)
 
 
@@ -135,7 +138,7 @@ def _range(dtype: DType) -> tuple[float, float]:
 
 def _limits(form: np.dtype[Any]) -> Any:
     finfo: Any = ml_dtypes.finfo  # it carries no types
-    return np.iinfo(form) if form.kind in "iu" else finfo(form)
+    return integer_limits(form) if is_integer(form) else finfo(form)
 
 
 def _finer(target: DType, source: DType) -> bool:
@@ -144,8 +147,8 @@ def _finer(target: DType, source: DType) -> bool:
     for dtype in (source, target):
         form = numpy_type(dtype)
         limits = _limits(form)
-        whole = form.kind in "iu"
-        bits = limits.bits - (form.kind == "i") if whole else limits.nmant + 1
+        whole = is_integer(form)
+        bits = limits.bits - (limits.min < 0) if whole else limits.nmant + 1
         pairs.append((bits, 1.0 if whole else float(limits.smallest_subnormal)))
     return pairs[0][0] <= pairs[1][0] and pairs[1][1] <= pairs[0][1]
 

@@ -28,7 +28,7 @@ from ladder.runtime.variant import Variant
 
 
 class Operands(NamedTuple):
-    """What a call is given: x ``[..., k]``, the packed weight, and what the operator has of the others."""
+    """What a call is given: x ``[..., items(k)]``, the packed weight, and what the operator has of the others."""
 
     x: Any
     packed: Any
@@ -59,7 +59,7 @@ def check_call(
     Args:
         variants: the operator's kernels.
         key: digest of their packing.
-        operands: x ``[..., k]``, the packed weight, bias ``[n]`` or None, out ``[..., out_n]`` or None (one is made), x_scale
+        operands: x ``[..., items(k)]``, the packed weight, bias ``[n]`` or None, out ``[..., out_n]`` or None (one is made), x_scale
             ``[...]`` or None, residual ``[..., out_n]`` or None.
 
     Raises:
@@ -75,7 +75,7 @@ def check_call(
     if m:
         number, x, x_view, found = choose(variants, x, x_view, m)
     else:  # nothing is read: any layout will do
-        number, found = 0, Rows(0, op.k, 1)
+        number, found = 0, Rows(0, x_view.shape[-1], 1)
     variant = variants[number]
     shape = (*x_view.shape[:-1], op.out_n)
     if out is None:
@@ -98,11 +98,15 @@ def check_call(
 
 def check_x(op: Any, x: ArrayView) -> int:
     """The rows of x, after refusing another k or dtype than the operator's."""
-    if not x.shape or x.shape[-1] != op.k:
+    kind = op.activation
+    if not x.shape or x.shape[-1] != kind.items(op.k):
+        packed = f", {op.k} numbers of {kind.name} in bytes" if kind.per_item > 1 else ""
         raise ShapeError(
-            f"x is {list(x.shape)}, the operator takes [..., {op.k}]", at="x", hint="k comes last"
+            f"x is {list(x.shape)}, the operator takes [..., {kind.items(op.k)}]{packed}",
+            at="x",
+            hint="k comes last",
         )
-    check_dtype("x", x, op.activation.dtype.name)
+    check_dtype("x", x, kind.storage.name)
     return prod(x.shape[:-1])
 
 

@@ -72,7 +72,7 @@ PROMISED = 1e-3
 
 def table_error(op: MatMul) -> float:
     """Largest relative error of a weight value in the compute type; 0 where decoding is lossless."""
-    answer = losslessness(op.weight.element, op.activation)
+    answer = losslessness(op.weight.element, op.weight_compute)
     return float(getattr(answer, "worst", 0.0))
 
 

@@ -169,10 +169,11 @@ def check_quantize(variants: Sequence[Variant], x: Any, out: Any) -> Call:
     op: Any = variants[0].plan.op
     x_view = view(x)
     m = check_x(op, x_view)
-    number, found = 0, Rows(0, op.k, 1)
+    number, found = 0, Rows(0, x_view.shape[-1], 1)
     if m:
         number, x, x_view, found = choose(variants, x, x_view, m)
-    shapes = (tuple(x_view.shape), tuple(x_view.shape[:-1]))
+    rows = tuple(x_view.shape[:-1])
+    shapes = ((*rows, op.codes.items(op.k)), rows)
     names = (op.out_dtype.name, "float32")
     if out is None:
         library = library_of(x)

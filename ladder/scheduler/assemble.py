@@ -100,7 +100,7 @@ def _load_ring(plan: Plan) -> LoadRing:
         weight_bytes=tiling.tile_rows * plan.atoms_per_block * 4 * packing.atom_words,
         activation_bytes=0
         if plan.access == "column"
-        else plan.rows_loaded * packing.geometry.block_k * plan.value_bytes,
+        else plan.value_bytes(plan.rows_loaded * packing.geometry.block_k),
         scale_bytes=_metadata_bytes(plan, packing.scale_dtype),
         zero_bytes=_metadata_bytes(plan, packing.zero_dtype),
         access=plan.access,
@@ -118,7 +118,7 @@ def _metadata_bytes(plan: Plan, dtype: np.dtype[Any] | None) -> int:
 
 def _decode(plan: Plan) -> Decode:
     tiling, packing = plan.tiling, plan.packing
-    scratch = tiling.warps_k * tiling.channels * packing.geometry.block_k * plan.value_bytes
+    scratch = plan.value_bytes(tiling.warps_k * tiling.channels * packing.geometry.block_k)
     return Decode(
         program=plan.program,
         placement=plan.convert,

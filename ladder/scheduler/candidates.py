@@ -90,7 +90,7 @@ class Candidates:
 
 def default_access(op: MatMul, *, contiguous: bool) -> str:
     """Vector copies of activations where rows and groups start on 16 bytes, else scalar loads."""
-    whole = op.k * op.activation.dtype.itemsize % CHUNK_BYTES == 0
+    whole = op.k * op.activation.bits % (8 * CHUNK_BYTES) == 0
     return "vector" if contiguous and whole else "scalar"
 
 
@@ -270,7 +270,7 @@ def _persistences(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
     if plan.split == 1:
         return [plan, several]
     # Shared tiles are worth a cluster only where some are left over; beside groups and scales of rows there are no registers for them.
-    is_worth = several.shared_tiles(tiles) and plan.value_bytes > 1
+    is_worth = several.shared_tiles(tiles) and plan.value_bits > 8
     return [plan, several] if is_worth else [plan]
 
 
@@ -283,7 +283,7 @@ def _rounding(plan: Plan) -> str:
     if plan.scale != "register":
         return ""
     out, compute = plan.op.out, plan.op.activation
-    if out.dtype.itemsize > compute.dtype.itemsize:
+    if out.bits > compute.bits:
         return f"scaling in registers rounds weights to {compute.name}, outputs are {out.name} (scale='register' allows it)"
     if (
         compute.name == "bfloat16"

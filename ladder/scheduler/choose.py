@@ -20,7 +20,7 @@ def choose_packing(op: MatMul, features: frozenset[str]) -> Packing:
     """
     from ladder.decode.derive import derive
 
-    program = derive(op.element, op.activation.name, features=features)
+    program = derive(op.element, op.weight_compute.name, features=features)
     packing = Packing(op.weight, op.n, op.k, program, order=row_order(op))
     cut = packing.geometry
     if cut.padded_k > 2**31 - 2**15:  # what a ring loads ahead is counted too

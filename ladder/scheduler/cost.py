@@ -262,7 +262,7 @@ def _memory_bounds(
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     # of a residual as many bytes are read as are stored
     stores = m * op.out_n * op.out.dtype.itemsize * (1 + op.residual)
-    from_dram = passes * weights + m * op.k * plan.value_bytes + stores
+    from_dram = passes * weights + plan.value_bytes(m * op.k) + stores
     fit = FITS[plan.family]
     latency = device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
     return (

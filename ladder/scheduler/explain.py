@@ -79,7 +79,7 @@ def decode_lines(plan: Plan) -> list[str]:
     """The decode program, what it defers, and whether it keeps every value."""
     program = plan.program
     pipes = ", ".join(f"{count:g} {pipe}" for pipe, count in program.pipes().items() if count)
-    answer = losslessness(plan.op.weight, plan.op.activation)
+    answer = losslessness(plan.op.weight, plan.op.weight_compute)
     lines = [
         f"{program.form}: {pipes or 'no instruction'} per 8 codes, {program.words} words a lane and atom",
         f"operand {answer}; scales are applied to float32 accumulators",
@@ -104,8 +104,8 @@ def choice_lines(plan: Plan) -> list[str]:
         why = (
             f"groups of {cut.group} are padded to {cut.padded_group}"
             if not cut.is_contiguous
-            else f"K = {cut.k} is no multiple of 8"
-            if cut.k % 8
+            else f"K = {cut.k} is no multiple of {plan.piece}"
+            if cut.k % plan.piece
             else "fixed by hand: any stride of x"
         )
         lines.append(f"activations are read one at a time: {why}")

@@ -12,14 +12,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: span of K that one mma consumes: that of 16-bit operands (m16n8k16); of 8-bit ones twice as much
+#: span of K that one mma consumes: that of 16-bit operands (m16n8k16); of 8-bit ones twice as much, of 4-bit ones four times
 STEP_K = 16
 
 #: k steps of an atom (16 for 1-bit codes) whose many values leave the compiler no room to mix them with those of another block
 LONG_ATOM_STEPS = 16
 
+#: longest step of products of warpgroups
+WARPGROUP_STEP_K = 32
+
+#: groups that a block touches, at most, where it may be halved and weights are not scaled in registers
+MOST_GROUPS = 2
+
 #: block that a kernel loads at once, unless a group or an atom asks for another
 DEFAULT_BLOCK_K = 128
+#: and so many steps of the product instruction at least, between which copies and fragments of the next are made
+BLOCK_STEPS = 4
 
 #: most bytes of a block in one row of a weight: beside wider codes, a ring would have room for too few blocks
 BLOCK_BYTES = 128
@@ -60,10 +68,11 @@ class KGeometry:
         cls, k: int, group: int | None, atom_k: int, bits: int = 1, step_k: int = STEP_K
     ) -> KGeometry:
         """Cut ``k`` for groups of ``group`` elements (None: one group), codes of ``bits``, atoms of ``atom_k``, steps of ``step_k``."""
-        block = max(min(DEFAULT_BLOCK_K, 8 * BLOCK_BYTES // bits), atom_k)
+        usual = max(DEFAULT_BLOCK_K, BLOCK_STEPS * step_k)
+        block = max(min(usual, 8 * BLOCK_BYTES // bits), atom_k)
         if group is None or group >= k:
             return cls(k, k, atom_k, round_up(k, block), block)
-        # A block of 8-bit operands is no longer than the rows of 128 bytes that wgmma reads: it cannot be halved.
+        # A block of narrow operands is no longer than the rows of 128 bytes that wgmma reads: it cannot be halved.
         unit = atom_k if step_k == STEP_K else block
         padded = step_k
         while padded < min(group, unit):
@@ -71,6 +80,9 @@ class KGeometry:
         if padded < group:
             padded = round_up(group, unit)
         while padded % block and block % padded:
+            block //= 2
+        # Sums of more groups and their zero points, in one stretch of code, cost the compiler more registers than there are.
+        while step_k > WARPGROUP_STEP_K and block > max(MOST_GROUPS * padded, atom_k):
             block //= 2
         return cls(k, group, atom_k, padded, block)
 

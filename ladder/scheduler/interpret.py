@@ -30,7 +30,7 @@ from ladder.scheduler.single import Floats, dots, fma
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.scheduler.zero import register_shifts
-from ladder.ttype import Quantized
+from ladder.ttype import Quantized, compute_type
 
 if TYPE_CHECKING:
     from ladder.scheduler.dequantize_plan import DequantizePlan
@@ -51,6 +51,9 @@ def run(
 ) -> NDArray[Any]:
     """Pack the weights and run the plan: x ``[..., k]``, weights ``[n, k]`` -> y ``[..., out_n]``.
 
+    Activations of 4 bits are given as kernels read them: x is uint8 ``[..., ceil(k / 2)]``, see
+    :meth:`~ladder.ttype.ComputeType.pack`.
+
     Bias is ``[n]``, x_scale ``[...]``, residual of y's shape, each where the operator has one.
 
     Raises:
@@ -59,7 +62,7 @@ def run(
         PackingError: the weights are not those of the operator.
     """
     check_operands(plan.op, x, bias, x_scale, residual)
-    rows = x.reshape(-1, plan.op.k)
+    rows = x.reshape(-1, x.shape[-1])
     least, most = plan.m_range
     if not (least <= len(rows) and (most is None or len(rows) <= most)):
         raise ShapeError(
@@ -81,7 +84,7 @@ def run_packed(
     x_scale: NDArray[Any] | None = None,
     residual: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Run the plan on packed weights: x ``[m, k]`` of the activation's dtype -> y ``[m, out_n]`` of the output's.
+    """Run the plan on packed weights: x ``[m, items(k)]`` as it is stored -> y ``[m, out_n]`` of the output's dtype.
 
     Bias is ``[n]``, x_scale ``[m]``, residual ``[m, out_n]``.
     """
@@ -119,12 +122,13 @@ class _Operands(dict[str, NDArray[Any]]):
 
 
 def load_activations(plan: Plan, x: NDArray[Any]) -> Floats:
-    """Transform-Load of x ``[m, k]``: every group and the last block padded with zeros -> float32 ``[m, padded_k]``.
+    """Transform-Load of x ``[m, items(k)]``: every group and the last block padded with zeros -> float32 ``[m, padded_k]``.
 
     Slices and the swizzle of shared memory change places only and are undone by ldmatrix.
     """
     if not len(x):
         return np.zeros((0, plan.packing.geometry.padded_k), np.float32)
+    x = plan.op.activation.unpack(x, plan.op.k)
     steps: tuple[Primitive, ...] = activation_padding(plan, len(x))
     for step in steps:
         x = step.evaluate(x)
@@ -138,11 +142,12 @@ def decode_lanes(plan: Plan | DequantizePlan, packed: Packed, tiles: slice) -> F
     registers = fragments(program, words)
     count, atoms = registers.shape[:2]
     # [tile, atom, step, (k half, row half), (g, t), lane] -> [tile, row half, g, atom, step, k half, t, lane]
-    parts = np.ascontiguousarray(registers).astype("<u4")
-    parts = parts.view(f"<u{plan.op.activation.dtype.itemsize}")
+    kind = compute_type(program.compute)
+    words = np.ascontiguousarray(registers).astype("<u4")
+    parts = kind.unpack(words.view(kind.storage), words.shape[-1] * program.lanes)
     split = parts.reshape(count, atoms, program.steps, 2, 2, 8, 4, program.lanes)
     lanes = split.transpose(0, 4, 5, 1, 2, 3, 6, 7).reshape(count * TILE_ROWS, -1)
-    values: Floats = lanes.view(plan.op.activation.dtype).astype(np.float32)
+    values: Floats = lanes.astype(np.float32)
     return values
 
 

@@ -66,11 +66,17 @@ def _check_row_scale(op: MatMul, x: NDArray[Any], x_scale: NDArray[Any] | None) 
 
 def _check_x(op: MatMul, x: NDArray[Any]) -> None:
     array_of("x", x, op)
-    if x.ndim < 1 or x.shape[-1] != op.k or x.dtype != op.activation.dtype:
+    kind = op.activation
+    items = kind.items(op.k)
+    if x.ndim < 1 or x.shape[-1] != items or x.dtype != kind.storage:
+        packed = kind.per_item > 1
+        read = f"{kind.name}, {kind.per_item} to an item of uint8" if packed else kind.name
         raise ShapeError(
-            f"x is {x.dtype.name}{list(x.shape)}, the operator reads {op.activation.name}[..., {op.k}]",
+            f"x is {x.dtype.name}{list(x.shape)}, the operator reads {read}[..., {items}]",
             at=op,
-            hint=f"x.astype({op.activation.name}) rounds on purpose",
+            hint="op.activation.pack(x) makes them of numbers"
+            if packed
+            else f"x.astype({kind.name}) rounds on purpose",
         )
 
 

@@ -31,7 +31,7 @@ from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
 from ladder.scheduler.zero import betas, deferred
 from ladder.ttile import Device
-from ladder.ttile.isa import ACCUMULATOR
+from ladder.ttile.isa import ACCUMULATOR, pair
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
@@ -149,14 +149,18 @@ class Plan:
         return walk.shared_tiles(self, tiles)
 
     @property
-    def value_bytes(self) -> int:
-        """Bytes of a compute value: of activations, and of weights decoded to shared memory."""
-        return self.op.activation.dtype.itemsize
+    def value_bits(self) -> int:
+        """Bits of a compute value: of activations, and of weights decoded to shared memory."""
+        return self.op.activation.bits
+
+    def value_bytes(self, count: int) -> int:
+        """Bytes of so many compute values, which fill whole ones."""
+        return count * self.value_bits // 8
 
     @property
     def piece(self) -> int:
         """Activations in 16 bytes: what one copy brings, a swizzle moves and a line of ldmatrix holds."""
-        return CHUNK_BYTES // self.value_bytes
+        return 8 * CHUNK_BYTES // self.value_bits
 
     @property
     def block_steps(self) -> int:
@@ -236,9 +240,9 @@ class Plan:
     @property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
-        kind, k, wgmma = self.op.activation.name, self.packing.step_k, self.compute == "wgmma"
+        k, wgmma = self.packing.step_k, self.compute == "wgmma"
         shape = f"wgmma.m64n{self.tiling.tokens}k{k}" if wgmma else f"mma.m16n8k{k}"
-        return f"{shape}.{kind}" + ".rs" * wgmma
+        return f"{shape}.{pair(self.program.compute, self.op.activation.name)}" + ".rs" * wgmma
 
     @property
     def accumulator(self) -> str:

@@ -169,7 +169,7 @@ class QuantizePlan:
         return plan
 
     def run(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The plan's NumPy meaning: x ``[..., k]`` of the source type -> codes ``[..., k]``, scales ``[...]``.
+        """The plan's NumPy meaning: x ``[..., k]`` of the source type -> codes ``[..., items(k)]``, scales ``[...]``.
 
         A maximum has no order, so that it is the operator's own.
 
@@ -198,7 +198,8 @@ class QuantizePlan:
         resident = device.blocks_resident(
             threads=self.threads, registers=32, shared_bytes=self.shared_bytes
         )
-        moved = rows * (self.op.k * (self.op.source.dtype.itemsize + 1) + 4)
+        read, written = self.op.k * self.op.source.dtype.itemsize, self.op.codes.items(self.op.k)
+        moved = rows * (read + written + 4)
         constants = device.cost
         return Cost(
             m=rows,

@@ -29,7 +29,7 @@ WIDE_PART = 0.5
 
 def group_of(plan: Plan) -> int:
     """Token tiles of a group: 1 is channel by channel, as where there are never enough to fill one."""
-    is_wide = plan.packing.element.bits >= WIDE_PART * 8 * plan.value_bytes
+    is_wide = plan.packing.element.bits >= WIDE_PART * plan.value_bits
     most = plan.m_range[1]
     fills = most is None or most > (GROUP - 1) * plan.tiling.tokens
     return GROUP if plan.persistent and plan.multicast == 1 and is_wide and fills else 1

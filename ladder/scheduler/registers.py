@@ -100,7 +100,7 @@ def _copies(plan: Plan) -> float:
     """Registers for copies of activations, where each warp has a ring of its own."""
     if plan.family != "skinny" or plan.access != "vector":
         return 0.0
-    nbytes = plan.rows_loaded * plan.packing.geometry.block_k * plan.value_bytes
+    nbytes = plan.value_bytes(plan.rows_loaded * plan.packing.geometry.block_k)
     return COPY_REGISTERS * nbytes / COPY_BYTES / LANES
 
 

@@ -26,9 +26,10 @@ from ladder.scheduler.quantize_plan import QuantizePlan, schedule_quantize
 from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan
 from ladder.scheduler.verify import WARPGROUP_TOKENS
 from ladder.scheduler.walk import FEW_TOKENS
-from ladder.ttile import Device
+from ladder.ttile import Device, type_bits
 from ladder.ttile.device import GRID_LIMITS
-from ladder.ttype import MayOverflow, losslessness
+from ladder.ttile.isa import pair, product_k
+from ladder.ttype import MayOverflow, compute_type, losslessness
 
 #: plans this much slower than the best one (by the estimate) still count as equally fast
 TIE = 0.005
@@ -187,7 +188,7 @@ def schedule(
         return schedule_dequantize(op, target, {**_given(beside), **fixed})
     op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
     decisions = _decisions(placement, fixed)
-    _refuse_overflow(op)
+    _refuse_types(op, target)
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     given = decisions.pop("m_range", None)
@@ -279,7 +280,7 @@ def shortlist(
         )
     target = accept(device, DEVICE, "device", at="shortlist(device=...)", error=ScheduleError)
     decisions = _decisions(placement, fixed)
-    _refuse_overflow(op)
+    _refuse_types(op, target)
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
     m_range = decisions.pop("m_range", None) or (op.m, op.m)
@@ -351,12 +352,30 @@ def _refuse_too_many_rows(op: MatMul, decisions: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_overflow(op: MatMul) -> None:
-    """Refuse a weight whose values overflow in the activation's type; rounding is announced by ``plan.explain()``."""
-    answer = losslessness(op.weight, op.activation)
+def _refuse_types(op: MatMul, device: Device) -> None:
+    """Refuse a weight whose values overflow beside the activations, and types that the device has no product of.
+
+    Rounding is announced by ``plan.explain()``.
+    """
+    answer = losslessness(op.weight, op.weight_compute)
     if isinstance(answer, MayOverflow):
         raise LosslessError(
             f"{op.element} does not fit {op.activation}: {answer}",
             at=op,
             hint="use bfloat16 activations, or an element of smaller range",
         )
+    weight, activation = op.weight_compute.name, op.activation.name
+    if device.instructions(kind="compute", a=activation, w=weight):
+        return
+    name = f"mma.m16n8k{product_k(activation)}.{pair(weight, activation)}"
+    others = [i.type_of("activation") for i in device.instructions(kind="compute")]
+    wider = [t for t in dict.fromkeys(others) if t and type_bits(t) > op.activation.bits]
+    alike = [t for t in wider if compute_type(t).is_float == op.activation.is_float]
+    raise ScheduleError(
+        f"{device.name} has no instruction {name}: the tensor cores of {device.arch} have no product of"
+        f" {weight} weights with {activation} activations",
+        at=op,
+        hint=f"they have those of {', '.join(alike or wider)}: declare activation={(alike or wider)[0]!r}"
+        if wider
+        else "choose another device",
+    )

@@ -85,7 +85,7 @@ def pair_rows(n: int, k: int, fill: int) -> list[Primitive]:
 def fragment_order(tiles: int, atoms: int, steps: int, lanes: int = 2) -> Axes:
     """``[16 * tiles, 8 * lanes * steps * atoms]`` -> ``[tiles, atoms, 32, 4 * lanes * steps]``: thread (g, t), then step, register, lane.
 
-    Source: PTX ISA, Matrix Fragments for mma.m16n8k16 and mma.m16n8k32, operand A.
+    Source: PTX ISA, Matrix Fragments for mma.m16n8k16, mma.m16n8k32 and mma.m16n8k64, operand A.
     """
     source = (tiles * TILE_ROWS, atoms * steps * 8 * lanes)
     #        tile row_half g atom step k_half t lane
@@ -117,7 +117,7 @@ def load_steps(plan: Plan) -> tuple[Transfer, ...]:
     part = (bands, 1, tiles, per_block, LANES, program.codes)
     slot = (bands * tiles, *part[3:])
     pipes = tuple((pipe, count) for pipe, count in program.pipes().items() if count)
-    convert = Convert(packing.element, plan.op.activation, plan.convert, pipes)
+    convert = Convert(packing.element, plan.op.weight_compute, plan.convert, pipes)
     weight: list[Primitive] = [Slice((0,) * 6, part), Map(Axes.reshape(part, slot))]
     atom: list[Primitive] = [Slice((0, 0, 0, 0), (1, 1, LANES, program.codes))]
     natural = Map(fragment_order(1, 1, program.steps, program.lanes).inverse())

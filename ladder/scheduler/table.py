@@ -37,7 +37,7 @@ def head(plan: Plan) -> list[str]:
             f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8{loads}"
         ),
         f"  k        {counted(blocks, 'block')} of {plan.packing.geometry.block_k}, ring of {plan.depth} slots{shared}",
-        f"  convert  {plan.packing.element.name} -> {plan.op.activation.name} in {plan.convert}{lookups}",
+        f"  convert  {plan.packing.element.name} -> {plan.op.weight_compute.name} in {plan.convert}{lookups}",
         *(
             [f"  zeros    taken off by {ZERO_PLACES[plan.zero]}"]
             if plan.has_zeros and not in_register

@@ -96,10 +96,10 @@ def packing_is_the_operators(plan: Plan) -> Iterator[Problem]:
             f"the packing holds rows in {packing.order} order, the epilogue asks for the {wanted} one",
             "choose a packing of the operator with its epilogue",
         )
-    if packing.program.compute != op.activation.name:
+    if packing.program.compute != (kind := op.weight_compute.name):
         yield Problem(
-            f"weights decode to {packing.program.compute}, activations are {op.activation.name}",
-            "an mma takes one type: choose a packing for the activation's type",
+            f"weights decode to {packing.program.compute}, activations are {op.activation.name}, beside which they are {kind}",
+            "choose a packing for the activation's type",
         )
 
 
@@ -231,7 +231,7 @@ def warpgroups_are_whole(plan: Plan) -> Iterator[Problem]:
         )
     if tiling.tokens > WARPGROUP_TOKENS:
         yield Problem(f"wgmma takes at most {WARPGROUP_TOKENS} tokens, not {tiling.tokens}")
-    tile_k = WARPGROUP_TILE_BYTES // plan.value_bytes
+    tile_k = 8 * WARPGROUP_TILE_BYTES // plan.value_bits
     if plan.packing.geometry.block_k % tile_k:
         yield Problem(
             f"activations of wgmma lie in tiles of {tile_k} k, a block has"

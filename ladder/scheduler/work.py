@@ -75,7 +75,7 @@ def work(plan: Plan) -> Work:
     weights = blocks * ring.weight_bytes
     metadata = blocks * (ring.scale_bytes + ring.zero_bytes)
     elements = blocks * plan.rows_loaded * cut.block_k
-    activations = elements * plan.value_bytes
+    activations = elements * plan.value_bits / 8
     copied = 0 if columns else activations
     # lookups are 4 bytes a lane of the same shared memory that all else passes through
     scratch += lsu * 4
@@ -138,7 +138,7 @@ def _decode(plan: Plan, k: int) -> tuple[float, float, float, float]:
     scratch = 0.0
     lsu = eights * pipes.get("lsu", 0.0)
     if plan.convert == "shared":
-        scratch = float(codes * plan.value_bytes * (1 + tiling.warps_m))
+        scratch = codes * plan.value_bits / 8 * (1 + tiling.warps_m)
         lsu += scratch / 16
     return eights * pipes.get("alu", 0.0), eights * pipes.get("fma", 0.0), lsu, scratch
 

@@ -1,7 +1,7 @@
 """Instruction fragments as layouts: which element of a matrix lies in which register of which lane.
 
 Inputs are ``register`` (32-bit registers of a lane, in operand order), ``lane`` and the element's place inside the
-register: ``half`` for 16-bit, ``byte`` for 8-bit elements; accumulators are one f32 or s32 per register. A
+register: ``half`` for 16-bit, ``byte`` for 8-bit, ``nibble`` for 4-bit elements; accumulators are one f32 or s32 per register. A
 warpgroup instruction has ``warp`` as outermost input. Outputs are ``row`` (m), ``column`` (n), ``k``.
 
     >>> print(MMA_M16N8K16_A.layout)
@@ -44,6 +44,7 @@ class Fragment:
 _LANE = ("lane", 5)
 _HALF = ("half", 1)
 _BYTE = ("byte", 2)
+_NIBBLE = ("nibble", 3)
 
 
 def _registers(bits: int, *inner: tuple[str, int]) -> Coordinates:
@@ -77,7 +78,7 @@ MMA_M16N8_C = Fragment(
         (("row", 4), ("column", 3)),
         {"row": "lane.2 lane.3 lane.4 register.1", "column": "register.0 lane.0 lane.1"},
     ),
-    "PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type (the same for m16n8k32)",
+    "PTX ISA, Matrix Fragments for mma.m16n8k16 with floating point type (the same for k32 and k64)",
 )
 
 MMA_M16N8K32_A = Fragment(
@@ -98,6 +99,33 @@ MMA_M16N8K32_B = Fragment(
         {"k": "byte.0 byte.1 lane.0 lane.1 register.0", "column": "lane.2 lane.3 lane.4"},
     ),
     "PTX ISA, Matrix Fragments for mma.m16n8k32",
+)
+
+
+MMA_M16N8K64_A = Fragment(
+    "mma.m16n8k64.a",
+    Layout.from_bits(
+        _registers(2, _NIBBLE),
+        (("row", 4), ("k", 6)),
+        {
+            "row": "lane.2 lane.3 lane.4 register.0",
+            "k": "nibble.0 nibble.1 nibble.2 lane.0 lane.1 register.1",
+        },
+    ),
+    "PTX ISA, Matrix Fragments for mma.m16n8k64",
+)
+
+MMA_M16N8K64_B = Fragment(
+    "mma.m16n8k64.b",
+    Layout.from_bits(
+        _registers(1, _NIBBLE),
+        (("k", 6), ("column", 3)),
+        {
+            "k": "nibble.0 nibble.1 nibble.2 lane.0 lane.1 register.0",
+            "column": "lane.2 lane.3 lane.4",
+        },
+    ),
+    "PTX ISA, Matrix Fragments for mma.m16n8k64",
 )
 
 
@@ -189,6 +217,8 @@ FRAGMENTS = (
     MMA_M16N8_C,
     MMA_M16N8K32_A,
     MMA_M16N8K32_B,
+    MMA_M16N8K64_A,
+    MMA_M16N8K64_B,
     WGMMA_M64K16_A,
     WGMMA_M64K32_A,
 )

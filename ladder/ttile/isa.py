@@ -7,17 +7,19 @@ holds the output transposed: [rows of the weight, tokens].
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import product
 
 from ladder.errors import DeviceError
 from ladder.ttile import fragments
 from ladder.ttile.instruction import Instruction, Operand
-from ladder.ttile.tile import Granule, Tile
+from ladder.ttile.tile import Granule, Tile, type_bits
 
+_SINCE_AMPERE = frozenset({"cp.async", "ldmatrix", "mma.f16", "mma.bf16", "mma.s8", "mma.u8"})
 #: features by generation (PTX ISA, "Target ISA Notes" of the instructions); a device file may add to them
-AMPERE = frozenset({"cp.async", "ldmatrix", "mma.f16", "mma.bf16", "mma.s8", "mma.u8"})
+AMPERE = _SINCE_AMPERE | {"mma.s4", "mma.u4"}
 ADA = AMPERE | {"mma.e4m3", "mma.e5m2", "cvt.e4m3x2", "cvt.e5m2x2"}
-#: mma.sync on fp8 is emulated there by two float16 products, so it is no feature
-HOPPER = AMPERE | {
+#: mma.sync on fp8 and on 4-bit integers is emulated there by products of other types, so that they are no features
+HOPPER = _SINCE_AMPERE | {
     *("wgmma", "wgmma.f16", "wgmma.bf16", "wgmma.e4m3", "wgmma.e5m2", "wgmma.s8", "wgmma.u8"),
     *("tma", "mbarrier", "stmatrix", "cluster", "pdl", "setmaxnreg", "cvt.e4m3x2", "cvt.e5m2x2"),
 }
@@ -30,11 +32,15 @@ PTX_TYPE = {
     "fp8_e5m2": "e5m2",
     "int8": "s8",
     "uint8": "u8",
+    "int4": "s4",
+    "uint4": "u4",
 }
+#: integers of 4 bits, which every product takes with either sign on either side
+NIBBLES = ("int4", "uint4")
 ACCUMULATOR = {name: "int32" if "int" in name else "float32" for name in PTX_TYPE}
 _PTX_ACCUMULATOR = {"int32": "s32", "float32": "f32"}
-#: k of one mma.sync or wgmma: 32 bytes of a row
-_K = {name: 16 if "16" in name else 32 for name in PTX_TYPE}
+#: bytes of a row that one mma.sync or wgmma multiplies, whatever the type
+STEP_BYTES = 32
 
 #: cp.async, sm_80: global to shared without registers (PTX ISA, cp.async)
 CP_ASYNC = Instruction(
@@ -123,19 +129,21 @@ WGMMA_STEP = 16
 _MMA = {
     16: (fragments.MMA_M16N8K16_A, fragments.MMA_M16N8K16_B),
     32: (fragments.MMA_M16N8K32_A, fragments.MMA_M16N8K32_B),
+    64: (fragments.MMA_M16N8K64_A, fragments.MMA_M16N8K64_B),
 }
+_WGMMA = {16: fragments.WGMMA_M64K16_A, 32: fragments.WGMMA_M64K32_A}
 
 
 def mma(
     dtype: str, *, tera_ops: float, measured: bool = False, activation: str | None = None
 ) -> Instruction:
-    """``mma.sync.m16n8k16`` (16-bit types) or ``m16n8k32`` (8-bit types).
+    """``mma.sync.m16n8k16`` (16-bit types), ``m16n8k32`` (8-bit types) or ``m16n8k64`` (4-bit types).
 
     Args:
         dtype: type of the weight operand, a key of :data:`PTX_TYPE`.
         tera_ops: multiply and add operations per second of the device, in 10**12.
         measured: whether that rate was measured.
-        activation: type of the other operand where it differs (two fp8 or two int8 kinds).
+        activation: type of the other operand where it differs (two fp8, two 8-bit or two 4-bit integer kinds).
     """
     other = activation or dtype
     k, total = _product_types(dtype, other)
@@ -143,7 +151,7 @@ def mma(
     spelled = f"{PTX_TYPE[dtype]}.{PTX_TYPE[other]}"
     end = _PTX_ACCUMULATOR[total]
     return Instruction(
-        f"mma.m16n8k{k}.{_pair(dtype, other)}",
+        f"mma.m16n8k{k}.{pair(dtype, other)}",
         "compute",
         (
             Operand("weight", Tile((16, k), dtype), fragment=weight),
@@ -158,6 +166,12 @@ def mma(
     )
 
 
+def nibble_mmas(*, tera_ops: float, measured: bool = False) -> Iterator[Instruction]:
+    """The four forms of :func:`mma` on integers of 4 bits, each operand with or without a sign."""
+    for weight, activation in product(NIBBLES, NIBBLES):
+        yield mma(weight, activation=activation, tera_ops=tera_ops, measured=measured)
+
+
 def wgmma(
     dtype: str,
     n: int,
@@ -169,14 +183,18 @@ def wgmma(
     """``wgmma.m64n{n}``: weights from registers (RS) or shared memory (SS), tokens from shared memory.
 
     Args:
-        dtype: type of both operands, a key of :data:`PTX_TYPE`.
+        dtype: type of both operands, a key of :data:`PTX_TYPE` of 8 or 16 bits.
         n: tokens, 8 or a multiple of 16 up to 256 (what every operand type takes).
         tera_ops: multiply and add operations per second of the device, in 10**12.
         measured: whether that rate was measured.
         weight_level: ``register`` or ``shared``.
+
+    Raises:
+        DeviceError: the instruction has no form for the type.
     """
     k, total = _product_types(dtype, dtype)
-    held = fragments.WGMMA_M64K16_A if k == 16 else fragments.WGMMA_M64K32_A
+    if k not in _WGMMA:
+        raise DeviceError(f"no wgmma of {dtype}", at="isa", hint="mma has a form for it")
     form = {"register": "rs", "shared": "ss"}[weight_level]
     spelled = f"{PTX_TYPE[dtype]}.{PTX_TYPE[dtype]}"
     # A layout over F2 has powers of two; accumulators of other extents are n/8 blocks of n = 8.
@@ -185,7 +203,12 @@ def wgmma(
         f"wgmma.m64n{n}k{k}.{dtype}.{form}",
         "compute",
         (
-            Operand("weight", Tile((64, k), dtype), weight_level, held if form == "rs" else None),
+            Operand(
+                "weight",
+                Tile((64, k), dtype),
+                weight_level,
+                _WGMMA[k] if form == "rs" else None,
+            ),
             Operand("activation", Tile((n, k), dtype), "shared"),
             Operand("accumulator", Tile((64, n), total), fragment=total_fragment),
         ),
@@ -221,7 +244,13 @@ def wgmmas(
         yield wgmma(dtype, n, tera_ops=n / time)
 
 
-def _pair(weight: str, activation: str) -> str:
+def product_k(dtype: str) -> int:
+    """K of one product of an operand type, in elements."""
+    return 8 * STEP_BYTES // type_bits(dtype)
+
+
+def pair(weight: str, activation: str) -> str:
+    """The operand types in the name of a product: one word where they are alike."""
     return weight if weight == activation else f"{weight}.{activation}"
 
 
@@ -232,6 +261,6 @@ def _product_types(weight: str, activation: str) -> tuple[int, str]:
             raise DeviceError(
                 f"no tensor-core operand type {name!r}", at="isa", hint=", ".join(PTX_TYPE)
             )
-    if _K[weight] != _K[activation] or ACCUMULATOR[weight] != ACCUMULATOR[activation]:
+    if product_k(weight) != product_k(activation) or ACCUMULATOR[weight] != ACCUMULATOR[activation]:
         raise DeviceError(f"no product of {weight} and {activation}", at="isa")
-    return _K[weight], ACCUMULATOR[weight]
+    return product_k(weight), ACCUMULATOR[weight]

@@ -20,6 +20,8 @@ HARDWARE_BITS: dict[str, int] = {
     "int32": 32,
     "int8": 8,
     "uint8": 8,
+    "int4": 4,
+    "uint4": 4,
     "uint1": 1,
 }
 

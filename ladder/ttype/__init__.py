@@ -14,7 +14,9 @@ from ladder.ttype.compute import (
     bfloat16,
     float16,
     float32,
+    int4,
     int8,
+    uint4,
 )
 from ladder.ttype.dense import DENSE, Dense
 from ladder.ttype.element import TType
@@ -77,10 +79,12 @@ __all__ = [
     "element_type",
     "float16",
     "float32",
+    "int4",
     "int8",
     "losslessness",
     "quantize",
     "scale_type",
     "types",
+    "uint4",
     "weight_type",
 ]

@@ -99,6 +99,31 @@ def float_limits(dtype: np.dtype[Any]) -> FloatLimits:
     )
 
 
+class IntegerLimits(NamedTuple):
+    """What ml_dtypes' iinfo knows of an integer dtype."""
+
+    min: int
+    max: int
+    bits: int
+
+
+#: integers of fewer than 8 bits, which NumPy does not know for integers
+_NIBBLES = frozenset({np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)})
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype holds integers, those of 4 bits of ml_dtypes among them."""
+    return dtype.kind in "iu" or dtype in _NIBBLES
+
+
+@cache
+def integer_limits(dtype: np.dtype[Any]) -> IntegerLimits:
+    """Limits of an integer dtype: range and width."""
+    iinfo: Any = ml_dtypes.iinfo  # which carries no types
+    found = iinfo(dtype)
+    return IntegerLimits(int(found.min), int(found.max), int(found.bits))
+
+
 def round_mantissa(values: Values, mantissa: int, min_exponent: int) -> Values:
     """Round to ``mantissa`` stored bits, ties to even, with subnormals below ``2**min_exponent``.
 

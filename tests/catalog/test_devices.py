@@ -12,6 +12,7 @@ import ladder.catalog.devices
 from ladder.errors import DeviceError
 from ladder.registry import Registry, _load_devices
 from ladder.ttile import Device
+from ladder.ttile.isa import NIBBLES
 
 NAMES = ("a100", "h100", "h200", "orin", "rtx3090", "rtx4090")
 
@@ -72,15 +73,27 @@ def test_the_tensor_pipe_agrees_with_the_rate_of_mma(name: str) -> None:
     "name,arch_features",
     [
         ("h200", {"wgmma", "tma", "pdl", "cvt.e4m3x2"}),
-        ("rtx4090", {"mma.e4m3", "cvt.e4m3x2"}),
-        ("a100", set()),
-        ("rtx3090", set()),
-        ("orin", set()),
+        ("rtx4090", {"mma.e4m3", "cvt.e4m3x2", "mma.s4", "mma.u4"}),
+        ("a100", {"mma.s4", "mma.u4"}),
+        ("rtx3090", {"mma.s4", "mma.u4"}),
+        ("orin", {"mma.s4", "mma.u4"}),
     ],
 )
 def test_features_of_the_generations(name: str, arch_features: set[str]) -> None:
-    asked = {"wgmma", "tma", "pdl", "cvt.e4m3x2", "mma.e4m3"}
+    asked = {"wgmma", "tma", "pdl", "cvt.e4m3x2", "mma.e4m3", "mma.s4", "mma.u4"}
     assert DEVICES[name].features & asked == arch_features
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_integers_of_4_bits_are_multiplied_where_the_tensor_cores_do_it(name: str) -> None:
+    """Twice as fast as those of 8 bits from sm_80 to sm_89; sm_90 has no such product (NVIDIA H100 white paper)."""
+    device = DEVICES[name]
+    found = {i.name: i.per_second for w in NIBBLES for i in device.instructions(w=w)}
+    if not device.has("mma.s4"):
+        assert not found
+        return
+    assert len(found) == 4
+    assert set(found.values()) == {2 * device.instruction("mma.m16n8k32.int8").per_second}
 
 
 def test_measured_figures_of_the_h200() -> None:

@@ -41,13 +41,15 @@ def cute(lane_shape, lane_strides, value_shape, value_strides):
     )
 
 
-#: CuTe's traits of SM80_16x8x16_F32F16F16F32_TN and SM80_16x8x32_S32S8S8S32_TN: (lane, value) -> m + 16*k, n + 8*k, m + 16*n
+#: CuTe's traits of SM80_16x8x16_F32F16F16F32_TN, SM80_16x8x32_S32S8S8S32_TN and SM80_16x8x64_S32S4S4S32_TN: (lane, value) -> m + 16*k, n + 8*k, m + 16*n
 CUTE = {
     "a16": cute((4, 8), (32, 1), (2, 2, 2), (16, 8, 128)),
     "b16": cute((4, 8), (16, 1), (2, 2), (8, 64)),
     "c": cute((4, 8), (32, 1), (2, 2), (16, 8)),
     "a8": cute((4, 8), (64, 1), (4, 2, 2), (16, 8, 256)),
     "b8": cute((4, 8), (32, 1), (4, 2), (8, 128)),
+    "a4": cute((4, 8), (128, 1), (8, 2, 2), (16, 8, 512)),
+    "b4": cute((4, 8), (64, 1), (8, 2), (8, 256)),
 }
 
 
@@ -68,6 +70,45 @@ TYPES = {
     "e4m3": ("8", 4, ml_dtypes.float8_e4m3fn),
     "e5m2": ("8", 4, ml_dtypes.float8_e5m2),
 }
+
+
+def pack_nibbles(matrix, place):
+    """Registers of a fragment of 4-bit integers, put together bit by bit in Python's integers."""
+    flat = matrix.T.reshape(-1)
+    count = matrix.size // 32
+    return [
+        np.array(
+            [
+                sum((int(flat[place(lane, 8 * r + i)]) & 15) << 4 * i for i in range(8))
+                for lane in range(32)
+            ],
+            np.uint32,
+        )
+        for r in range(count // 8)
+    ]
+
+
+@pytest.mark.parametrize("right", ["s4", "u4"])
+@pytest.mark.parametrize("left", ["s4", "u4"])
+def test_products_of_4_bits_match_cute_maps(left, right):
+    """Sixteen times sixteen columns: every pair of codes meets in one product."""
+    low = {"s4": -8, "u4": 0}
+    a = low[left] + (np.arange(16)[:, None] + np.arange(64) // 16) % 16
+    b = low[right] + (np.arange(8)[:, None] + np.arange(64)) % 16
+    pairs = {(x, y) for i in range(16) for j in range(8) for x, y in zip(a[i], b[j], strict=True)}
+    assert len(pairs) == 256
+    c = np.random.default_rng(7).integers(-(2**20), 2**20, (16, 8))
+    shape = Shape.parse(f"mma.sync.aligned.m16n8k64.row.col.s32.{left}.{right}.s32", SITE)
+    assert (shape.a_registers, shape.b_registers) == (4, 2)
+    operands = [
+        *pack_nibbles(a, CUTE["a4"]),
+        *pack_nibbles(b, CUTE["b4"]),
+        *[x.view(np.int32) for x in pack(c, CUTE["c"], 1, np.int32)],
+    ]
+    d = mma(AnyWarp(), None, SITE, shape, [operands])
+    expected = (a @ b.T + c).T.reshape(-1)
+    for value, lane in itertools.product(range(4), range(32)):
+        assert d[value][lane] == expected[CUTE["c"](lane, value)]
 
 
 @pytest.mark.parametrize("element", TYPES)
@@ -93,6 +134,22 @@ def test_products_match_cute_maps(element):
     for value, lane in itertools.product(range(4), range(32)):
         assert d[value][lane] == expected[CUTE["c"](lane, value)]
         assert d[4 + value][lane] == d[value][lane]
+
+
+def test_the_compilers_layout_of_4_bits_says_the_same():
+    rng = np.random.default_rng(4)
+    ma, mb = rng.integers(-8, 8, (16, 64)), rng.integers(-8, 8, (64, 8))
+    for matrix, layout, names, registers in (
+        (ma, fragments.MMA_M16N8K64_A.layout, ("row", "k"), 4),
+        (mb, fragments.MMA_M16N8K64_B.layout, ("k", "column"), 2),
+    ):
+        words = np.zeros((registers, 32), np.int64)
+        for r, lane, i in itertools.product(range(registers), range(32), range(8)):
+            place = layout.apply(register=r, lane=lane, nibble=i)
+            words[r, lane] |= (int(matrix[tuple(place[n] for n in names)]) & 15) << 4 * i
+        read, natural = (a_matrices, ma) if matrix is ma else (b_matrices, mb.T)
+        found = read(ELEMENTS["s4"], [list(words.astype(np.uint32))])[0]
+        assert (found == natural).all()
 
 
 def _layout_values(layout, registers, inner, matrix, names):
@@ -174,7 +231,8 @@ def test_half_accumulators_round_to_pairs():
 @pytest.mark.parametrize(
     "text",
     [
-        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32",
+        "mma.sync.aligned.m16n8k64.row.col.s32.s4.s8.s32",
+        "mma.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16",
         "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32",
     ],

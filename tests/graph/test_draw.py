@@ -28,6 +28,15 @@ def test_int8_activations_reach_both_ends():
     assert np.mean(np.abs(x.astype(int)) >= 127) < 1e-3
 
 
+def test_activations_of_4_bits_use_their_range():
+    """Two in a thousand lie at the ends; those without a sign are magnitudes."""
+    for activation, ends in (("int4", (-8, 7)), ("uint4", (0, 15))):
+        op = matmul(None, 8, 4096, activation=activation, weight="int4")
+        x = activations(op, np.random.default_rng(0), 64).astype(np.int64)
+        assert (x.min(), x.max()) == ends
+        assert np.mean(x == ends[1]) < 2e-3
+
+
 def test_row_scales_are_drawn_where_they_are_declared():
     op = matmul(None, 8, 64, activation="int8", weight="int4", activation_scale=True)
     scales = row_scales(op, np.random.default_rng(0), 5)

@@ -128,7 +128,7 @@ def test_activations_that_are_not_offered_are_refused_with_those_that_are():
     assert str(caught.value) == (
         "activation = float32 is not offered\n"
         "  at: matmul(activation=...)\n"
-        "  hint: choose one of float16, bfloat16, int8, fp8_e4m3fn, fp8_e5m2"
+        "  hint: choose one of float16, bfloat16, int8, fp8_e4m3fn, fp8_e5m2, int4, uint4"
     )
 
 

@@ -19,6 +19,13 @@ def operator(source: str, target: str, m: int | None = None, k: int = 33):
     return ladder.quantize_activations(m, k, source=source, target=target)
 
 
+def numbers(op, x):
+    """The codes of the meaning as float64, unpacked, and its scales."""
+    codes, scales = op.reference(x)
+    assert codes.shape == (*x.shape[:-1], op.codes.items(op.k))
+    return op.codes.unpack(codes, op.k).astype(np.float64), scales
+
+
 @SOURCES
 @KINDS
 def test_codes_are_the_nearest_to_x_over_scale(source: str, target: str) -> None:
@@ -27,18 +34,17 @@ def test_codes_are_the_nearest_to_x_over_scale(source: str, target: str) -> None
     x = (rng.standard_normal((9, 33)) * np.exp2(rng.integers(-9, 9, (9, 1)))).astype(
         op.source.dtype
     )
-    codes, scales = op.reference(x)
-    assert (codes.dtype, scales.dtype) == (TARGETS[target], np.float32)
+    codes, scales = numbers(op, x)
+    assert scales.dtype == np.float32
     exact = np.array([[Fraction(float(v)) for v in row] for row in x])
-    for row, code, scale in zip(exact, codes.astype(np.float64), scales, strict=True):
+    for row, code, scale in zip(exact, codes, scales, strict=True):
         largest = max(map(abs, row))
         assert abs(Fraction(float(scale)) * Fraction(op.top) / largest - 1) <= Fraction(1, 2**24)
         assert max(map(abs, code)) == op.top  # the whole range is used
         for value, q in zip(row, code, strict=True):
-            # half a step of the target: 1 for int8, 2^-3 of a number's own power of two for e4m3, but 2^-9 below 2^-6
-            step = (
-                1 if target == "int8" else max(2.0**-9, 2.0 ** np.floor(np.log2(abs(q) or 1)) / 8)
-            )
+            # half a step of the target: 1 for integers, 2^-3 of a number's own power of two for e4m3, but 2^-9 below 2^-6
+            power = 2.0 ** np.floor(np.log2(abs(q) or 1))
+            step = max(2.0**-9, power / 8) if op.codes.is_float else 1
             error = abs(value - Fraction(float(q)) * Fraction(float(scale)))
             assert error <= Fraction(step) / 2 * Fraction(float(scale)) * (1 + Fraction(1, 2**14))
 
@@ -48,12 +54,20 @@ def test_ties_go_to_the_even_code(target: str) -> None:
     op = operator("float16", target, k=4)
     top = op.top  # scale 1
     ties, wanted = {
-        "int8": ([0.5, 1.5, -2.5], [0, 2, -2]),
+        **dict.fromkeys(("int8", "int4"), ([0.5, 1.5, -2.5], [0, 2, -2])),
         "fp8_e4m3fn": ([1 + 1 / 16, 1 + 3 / 16, -(1 + 1 / 16)], [1, 1.25, -1]),
     }[target]
-    codes, scales = op.reference(np.array([[*ties, top]], np.float16))
+    codes, scales = numbers(op, np.array([[*ties, top]], np.float16))
     assert scales.tolist() == [1.0]
-    assert codes.astype(np.float64).tolist() == [[*wanted, top]]
+    assert codes.tolist() == [[*wanted, top]]
+
+
+def test_codes_of_4_bits_lie_two_to_a_byte_the_first_one_lowest() -> None:
+    op = operator("float16", "int4", k=5)
+    codes, scales = op.reference(np.array([[7, -7, 1, -1, 3]], np.float16))
+    assert scales.tolist() == [1.0]
+    assert (codes.dtype, op.out_dtype) == (np.uint8, np.uint8)
+    assert codes.tolist() == [[0x97, 0xF1, 0x03]]
 
 
 @SOURCES
@@ -76,14 +90,14 @@ def test_integers_are_rounded_once_from_the_exact_product(source: str) -> None:
 @KINDS
 def test_zeros_and_tiny_rows_have_the_least_scale(source: str, target: str) -> None:
     op = operator(source, target, k=2)
-    codes, scales = op.reference(np.zeros((2, 2), op.source.dtype))
+    codes, scales = numbers(op, np.zeros((2, 2), op.source.dtype))
     assert scales.tolist() == [LEAST_SCALE] * 2 == [2.0**-126] * 2
-    assert not codes.astype(np.float64).any()
+    assert not codes.any()
     if source == "bfloat16":  # float16 has no number so small
         tiny = np.array([[2.0**-130, 0]]).astype(op.source.dtype)
-        codes, scales = op.reference(tiny)
+        codes, scales = numbers(op, tiny)
         assert scales.tolist() == [2.0**-126]
-        assert codes.astype(np.float64).tolist() == [[0.0 if target == "int8" else 2.0**-4, 0.0]]
+        assert codes.tolist() == [[2.0**-4 if op.codes.is_float else 0.0, 0.0]]
 
 
 @SOURCES
@@ -91,12 +105,12 @@ def test_zeros_and_tiny_rows_have_the_least_scale(source: str, target: str) -> N
 def test_rows_that_are_no_numbers_have_scales_that_are_none(source: str, target: str) -> None:
     op = operator(source, target, k=3)
     x = np.array([[1, np.nan, 2], [1, -np.inf, 2], [np.inf, np.nan, 0], [3, 2, 1]])
-    codes, scales = op.reference(x.astype(op.source.dtype))
+    codes, scales = numbers(op, x.astype(op.source.dtype))
     assert np.isnan(scales[[0, 2]]).all()
     assert scales[1] == np.inf
     assert np.isfinite(scales[3])
     with np.errstate(invalid="ignore"):
-        decoded = codes.astype(np.float32) * scales[:, None]
+        decoded = codes * scales[:, None]
     assert not np.isfinite(decoded[:3]).any()
     assert np.isfinite(decoded[3]).all()
 
@@ -120,7 +134,8 @@ def test_it_prints_and_compares() -> None:
     "given, kind, what",
     [
         ({"source": "float32"}, TypeDeclarationError, "source = float32 is not offered"),
-        ({"target": "int4"}, TypeDeclarationError, "target = int4 is not offered"),
+        ({"source": "int8"}, TypeDeclarationError, "source = int8 is not offered"),
+        ({"target": "uint4"}, TypeDeclarationError, "target = uint4 is not offered"),
         ({"target": "mxfp4"}, TypeDeclarationError, "expected an element type"),
         (
             {"target": ladder.TType("int8", bits=4, values=range(16))},

@@ -16,6 +16,7 @@ from ladder.errors import PackingError
 from ladder.runtime.arrays import numpy_dtype
 from ladder.runtime.kernel import Kernel
 from ladder.runtime.variant import Variant
+from ladder.ttype import float16, float32
 
 N, K = 8, 16
 
@@ -59,12 +60,11 @@ class FakePlan:
 
     @property
     def op(self):
-        half = SimpleNamespace(name="float16", dtype=np.dtype(np.float16))
         return SimpleNamespace(
             n=self.packing.n,
             k=self.packing.k,
-            activation=half,
-            out=SimpleNamespace(name="float32"),
+            activation=float16,
+            out=float32,
             bias=self.bias,
             activation_scale=self.activation_scale,
             out_n=self.packing.n,

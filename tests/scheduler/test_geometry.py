@@ -91,3 +91,23 @@ def test_blocks_of_8_bit_activations_are_never_halved(group, atom):
     assert cut.padded_group % 32 == 0
     assert cut.block_k % cut.padded_group == 0 or cut.padded_group % cut.block_k == 0
     assert cut.padded_k % cut.block_k == 0
+
+
+@pytest.mark.parametrize(
+    "group, atom, padded_group, block_k",
+    [
+        (None, 64, 4096, 256),
+        (64, 64, 64, 128),
+        (128, 64, 128, 256),
+        (96, 64, 128, 256),
+        (192, 64, 256, 256),
+        (256, 64, 256, 256),
+        (64, 256, 64, 256),
+    ],
+)
+def test_blocks_of_4_bit_activations_have_four_steps_or_two_groups(
+    group, atom, padded_group, block_k
+) -> None:
+    cut = KGeometry.of(4096, group, atom, 4, step_k=64)
+    assert (cut.padded_group, cut.block_k) == (padded_group, block_k)
+    assert cut.groups_per_block <= max(2, atom // padded_group)

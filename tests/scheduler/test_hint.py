@@ -91,7 +91,11 @@ def test_overflow_is_never_taken() -> None:
         "  at: device a100\n"
         "  hint: float16 x float16: wide may overflow in float16; "
         "bfloat16 x bfloat16: float16 activations are rounded in bfloat16; "
-        "int8 x int8: float16 activations may overflow in int8"
+        "int8 x int8: float16 activations may overflow in int8; "
+        "int4 x int4: float16 activations may overflow in int4; "
+        "int4 x uint4: float16 activations may overflow in uint4; "
+        "uint4 x int4: float16 activations may overflow in int4; "
+        "uint4 x uint4: float16 activations may overflow in uint4"
     )
 
 

@@ -18,7 +18,7 @@ from ladder.scheduler.steps import (
     pack_steps,
     store_steps,
 )
-from ladder.ttile.fragments import MMA_M16N8K16_A
+from ladder.ttile.fragments import MMA_M16N8K16_A, MMA_M16N8K64_A
 from ladder.ttype import Quantized
 
 INT4 = types["int4"]
@@ -49,6 +49,15 @@ def test_fragment_order_is_the_a_operand_of_the_instruction():
                     at = MMA_M16N8K16_A.layout.apply(register=register, lane=lane, half=half)
                     want = at["row"] * 32 + 16 * step + at["k"]
                     assert places[lane, step * 8 + register * 2 + half] == want
+
+
+def test_fragment_order_of_4_bits_is_the_a_operand_of_its_instruction():
+    places = fragment_order(1, 1, 1, 8).evaluate(np.arange(16 * 64).reshape(16, 64))[0, 0]
+    for lane in range(32):
+        for register in range(4):
+            for nibble in range(8):
+                at = MMA_M16N8K64_A.layout.apply(register=register, lane=lane, nibble=nibble)
+                assert places[lane, register * 8 + nibble] == at["row"] * 64 + at["k"]
 
 
 def test_pack_steps_give_the_codes_that_the_packer_packs():
@@ -91,6 +100,28 @@ def test_activation_steps_show_the_last_block(group):
     assert np.array_equal(slot.astype(np.float32), load_activations(plan, x)[:, -block:])
     step = run(to_register.steps, run(to_shared.steps, x))
     assert np.array_equal(step[:3], slot[:3, :16])
+
+
+@pytest.mark.parametrize("name", ["int2", "int4", "uint4"])
+def test_operands_of_4_bits_reach_the_instruction(name):
+    element = types[name]
+    op = matmul(3, 40, 300, activation="int4", weight=element)
+    plan = schedule(op, "a100")
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 1 << element.bits, (40, 300)).astype(np.uint8)
+    to_shared, x_to_shared, to_register, x_to_register = load_steps(plan)
+    fragment = run(pack_steps(plan).steps, codes)
+    values = run(to_register.steps, run(to_shared.steps, fragment))
+    assert values.dtype == op.weight_compute.dtype
+    want = element.values[codes[:16, : plan.program.atom_k]]
+    assert np.array_equal(values.astype(np.float64), want)
+    x = rng.integers(-8, 8, (3, 300)).astype(op.activation.dtype)
+    block = plan.packing.geometry.block_k
+    slot = run(x_to_shared.steps, x).reshape(-1, block)
+    loaded = load_activations(plan, op.activation.pack(x))
+    assert np.array_equal(slot.astype(np.float32), loaded[:, -block:])
+    step = run(x_to_register.steps, run(x_to_shared.steps, x))
+    assert np.array_equal(step[:3].astype(np.int64), slot[:3, :64].astype(np.int64))
 
 
 def test_store_steps_cut_the_edges():

@@ -19,7 +19,7 @@ def check(
     fragment: Fragment, elements: int, per_register: int, place: Callable[[int, int], Place]
 ) -> None:
     """Compare with ``place(lane, i)`` -> the two output coordinates of element i of a lane."""
-    inner = {2: "half", 4: "byte"}.get(per_register)
+    inner = {2: "half", 4: "byte", 8: "nibble"}.get(per_register)
     for lane, i in itertools.product(range(32), range(elements)):
         point = {"lane": lane, "register": i // per_register}
         if inner:
@@ -86,6 +86,27 @@ def test_mma_m16n8k32_b() -> None:
         8,
         4,
         lambda lane, i: (lane % 4 * 4 + (i & 3) + (16 if i >= 4 else 0), lane >> 2),
+    )
+
+
+def test_mma_m16n8k64_a() -> None:
+    """row = groupID for 0 <= i < 8 or 16 <= i < 24, else + 8; col = threadID_in_group * 8 + (i & 7), + 32 for i >= 16."""
+
+    def place(lane: int, i: int) -> Place:
+        group, thread = lane >> 2, lane % 4
+        row = group if 0 <= i < 8 or 16 <= i < 24 else group + 8
+        return row, thread * 8 + (i & 7) + (32 if i >= 16 else 0)
+
+    check(fragments.MMA_M16N8K64_A, 32, 8, place)
+
+
+def test_mma_m16n8k64_b() -> None:
+    """row = threadID_in_group * 8 + (i & 7), + 32 for i >= 8; col = groupID."""
+    check(
+        fragments.MMA_M16N8K64_B,
+        16,
+        8,
+        lambda lane, i: (lane % 4 * 8 + (i & 7) + (32 if i >= 8 else 0), lane >> 2),
     )
 
 

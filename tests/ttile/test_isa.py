@@ -8,7 +8,13 @@ from ladder.ttile.instruction import Instruction
 
 PRODUCTS = [
     *(isa.mma(name, tera_ops=1) for name in isa.PTX_TYPE),
-    *(isa.wgmma(name, n, tera_ops=1) for name in isa.PTX_TYPE for n in (8, 64, 256)),
+    isa.mma("int4", activation="uint4", tera_ops=1),
+    *(
+        isa.wgmma(name, n, tera_ops=1)
+        for name in isa.PTX_TYPE
+        if name not in isa.NIBBLES
+        for n in (8, 64, 256)
+    ),
 ]
 
 
@@ -41,6 +47,11 @@ def test_one_product_covers_32_bytes_of_k(product: Instruction) -> None:
             isa.mma("uint8", tera_ops=1, activation="int8"),
             "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32",
         ),
+        (isa.mma("int4", tera_ops=1), "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32"),
+        (
+            isa.mma("int4", tera_ops=1, activation="uint4"),
+            "mma.sync.aligned.m16n8k64.row.col.s32.s4.u4.s32",
+        ),
         (
             isa.wgmma("float16", 64, tera_ops=1),
             "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16",
@@ -58,8 +69,18 @@ def test_ldmatrix_x4_reads_the_paper_s_16_by_2_granules() -> None:
 
 
 @pytest.mark.parametrize(
-    "weight,activation", [("float16", "int8"), ("int8", "fp8_e4m3fn"), ("nf4", "float16")]
+    "weight,activation",
+    [("float16", "int8"), ("int8", "fp8_e4m3fn"), ("nf4", "float16"), ("int4", "int8")],
 )
 def test_products_that_no_core_has_are_refused(weight: str, activation: str) -> None:
     with pytest.raises(DeviceError, match=r"no product of|no tensor-core operand type"):
         isa.mma(weight, tera_ops=1, activation=activation)
+
+
+def test_integers_of_4_bits_multiply_with_any_sign_by_a_warp_alone() -> None:
+    names = [i.name for i in isa.nibble_mmas(tera_ops=1)]
+    assert names == [
+        f"mma.m16n8k64.{pair}" for pair in ("int4", "int4.uint4", "uint4.int4", "uint4")
+    ]
+    with pytest.raises(DeviceError, match="no wgmma of int4"):
+        isa.wgmma("int4", 64, tera_ops=1)

@@ -28,11 +28,15 @@ DTYPES = {
 }
 
 
+#: least and largest of the integers
+WHOLE = {"int8": (-128, 127), "int4": (-8, 7), "uint4": (0, 15)}
+
+
 def cast(values: np.ndarray, compute: str) -> np.ndarray:
     """By NumPy's own casts; float64 -> float32 -> bfloat16 is safe for values of few bits."""
-    if compute == "int8":
-        whole = np.rint(values)
-        return np.where((whole < -128) | (whole > 127), np.inf, whole)
+    if compute in WHOLE:
+        whole, (least, most) = np.rint(values), WHOLE[compute]
+        return np.where((whole < least) | (whole > most), np.inf, whole)
     with np.errstate(over="ignore"):
         given = values.astype(np.float32).astype(DTYPES[compute]).astype(np.float64)
     # fp8_e4m3fn has no infinity: what is too large becomes NaN there
@@ -45,7 +49,7 @@ def test_elements_agree_with_casts_of_their_tables(t, compute) -> None:
     values = t.values[list(t.number_codes)]
     got = cast(values, compute.name)
     answer = losslessness(t, compute)
-    overflow = np.isinf(got) & (np.isfinite(values) | (compute.name == "int8"))
+    overflow = np.isinf(got) & (np.isfinite(values) | (compute.name in WHOLE))
     if overflow.any():
         assert isinstance(answer, MayOverflow)
         assert overflow[t.number_codes.index(answer.example.code)]
@@ -175,5 +179,5 @@ def test_answers_print() -> None:
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(TypeDeclarationError, match="unknown type 'int9'"):
         losslessness("int9", "float16")
-    with pytest.raises(TypeDeclarationError, match="unknown compute type 'int4'"):
-        losslessness("int4", "int4")
+    with pytest.raises(TypeDeclarationError, match="unknown compute type 'int5'"):
+        losslessness("int4", "int5")

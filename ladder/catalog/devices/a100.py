@@ -24,6 +24,7 @@ DEVICE = Device(
     instruction_set=(
         *(isa.mma(t, tera_ops=312) for t in ("float16", "bfloat16")),
         isa.mma("int8", tera_ops=624),
+        *isa.nibble_mmas(tera_ops=1248),
         isa.ldmatrix(4),
         isa.ldmatrix(2),
         isa.LDG,

@@ -26,6 +26,9 @@ DEVICE = Device(
         # derived from the published 170 sparse int8 TOP/s: half of it dense, half of that for 16 bits
         *(isa.mma(t, tera_ops=42.5) for t in ("float16", "bfloat16")),
         isa.mma("int8", tera_ops=85),
+        *isa.nibble_mmas(
+            tera_ops=170
+        ),  # derived: twice int8, as on the other parts of the generation
         isa.ldmatrix(4),
         isa.ldmatrix(2),
         isa.LDG,

@@ -26,6 +26,7 @@ DEVICE = Device(
         # published, float32 accumulation (half the rate of float16 accumulation on GeForce)
         *(isa.mma(t, tera_ops=71) for t in ("float16", "bfloat16")),
         isa.mma("int8", tera_ops=284),
+        *isa.nibble_mmas(tera_ops=568),
         isa.ldmatrix(4),
         isa.ldmatrix(2),
         isa.LDG,

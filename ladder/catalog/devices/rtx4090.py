@@ -27,6 +27,7 @@ DEVICE = Device(
         *(isa.mma(t, tera_ops=165.2) for t in ("float16", "bfloat16")),
         *(isa.mma(t, tera_ops=330.3) for t in ("fp8_e4m3fn", "fp8_e5m2")),
         isa.mma("int8", tera_ops=660.6),
+        *isa.nibble_mmas(tera_ops=1321.2),
         isa.ldmatrix(4),
         isa.ldmatrix(2),
         isa.LDG,

@@ -17,13 +17,12 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.scheduler.packing import TILE_ROWS
-from ladder.scheduler.stage import CHUNK_BYTES, Multiply
+from ladder.scheduler.stage import Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
 
-#: bytes of a word, and of the activations of one step: two chunks
+#: bytes of a word
 WORD = 4
-STEP_BYTES = 2 * CHUNK_BYTES
-#: lanes that hold a row of totals
+#: lanes that hold a row of totals, or the words of half a step's activations
 ROW_LANES = 4
 
 
@@ -55,7 +54,8 @@ class TokenColumns:
                 element = self._element(block, place)
                 if self.edged:
                     element = e.select(element < self.plan.op.k, element, 0)
-                source = self.kernel.arg["x"].ptr_to([element])
+                item = element // self.plan.op.activation.per_item
+                source = self.kernel.arg["x"].ptr_to([item])
                 e.ptx("ld.global.b32", self.ahead[place], source)
 
     def take(self, block: Any) -> None:
@@ -75,10 +75,10 @@ class TokenColumns:
     def _element(self, block: Any, place: int) -> Any:
         """Index of the first activation of one of the lane's words."""
         turn, half = divmod(place, 2)
-        nbytes = self.plan.value_bytes
         step = turn * TILE_TOKENS + self.column
-        within = step * STEP_BYTES + half * CHUNK_BYTES + self.kernel.lane % 4 * WORD
-        return block * self.plan.packing.geometry.block_k + within // nbytes
+        within = step * (2 * self.plan.piece) + half * self.plan.piece
+        within += self.kernel.lane % ROW_LANES * self.plan.program.lanes
+        return block * self.plan.packing.geometry.block_k + within
 
 
 class ColumnMultiplyEmitter(MultiplyEmitter):

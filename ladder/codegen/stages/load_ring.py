@@ -142,7 +142,7 @@ class RingEmitter:
             if regular and turn:
                 source = copies[0].source + stride * e.i64(turn * (threads // per_row))
             else:
-                place = e.i64(kernel.first_token + row) * stride + e.i64(part * plan.piece)
+                place = e.i64(kernel.first_token + row) * stride + e.i64(part * self.piece_items)
                 source = e.bind(place, f"x_source_{turn}")
             place = activation_place(plan, row, part) * CHUNK_BYTES
             target = e.bind(self.offsets["x"] + place, f"x_target_{turn}")
@@ -158,6 +158,15 @@ class RingEmitter:
             whole = (turn + 1) * threads <= count
             shares.append((chunk, True if whole else chunk < count))
         return shares
+
+    def items(self, count: int) -> int:
+        """Items of the array of activations that hold so many of them."""
+        return self.kernel.plan.op.activation.items(count)
+
+    @property
+    def piece_items(self) -> int:
+        """Items in the 16 bytes of one copy."""
+        return self.items(self.kernel.plan.piece)
 
     # -- copies, once a block ------------------------------------------------------------------------------------
 
@@ -208,7 +217,7 @@ class RingEmitter:
         plan = self.kernel.plan
         block_k = plan.packing.geometry.block_k
         per_row = block_k // plan.piece
-        first = e.i64(block * block_k)
+        first = e.i64(block * self.items(block_k))
         started: list[Callable[[], None]] = []
         for copy, (chunk, _) in zip(
             self.activations, self._shares(plan.rows_loaded * per_row), strict=True
@@ -227,27 +236,42 @@ class RingEmitter:
 
     def _load_elements(self, block: Any, start: Any) -> None:
         kernel, plan = self.kernel, self.kernel.plan
-        cut = plan.packing.geometry
-        count, threads = plan.rows_loaded * cut.block_k, kernel.ring_threads
-        word, piece = f"uint{8 * plan.value_bytes}", plan.piece
+        cut, kind = plan.packing.geometry, plan.op.activation
+        per_row, piece = self.items(cut.block_k), self.piece_items
+        count, threads = plan.rows_loaded * per_row, kernel.ring_threads
+        itemsize = kind.storage.itemsize
+        word = f"uint{8 * itemsize}"
         with e.loop(-(-count // threads), "element", together=ELEMENTS_TOGETHER) as i:
             index = i * threads + kernel.ring_thread
             with e.when(True if count % threads == 0 else index < count):
-                row, column = index // cut.block_k, index % cut.block_k
-                k, inside = self._logical_k(block * cut.block_k + column)
+                row, column = index // per_row, index % per_row
                 token = kernel.first_token + row
-                target = start // plan.value_bytes + (
+                target = start // itemsize + (
                     activation_place(plan, row, column // piece) * piece + column % piece
-                )
-                inside = e.both(inside, token < kernel.arg["m"])
-                offset = (
-                    e.i64(token) * kernel.arg["x_stride_m"] + e.i64(k) * kernel.arg["x_stride_k"]
                 )
                 element = e.registers("element_bits", 1, word)
                 e.store(element, 0, e.cast(word, e.u32(0)))
-                with e.when(inside):
-                    e.store(element, 0, kernel.arg["x"][offset])
+                for place in range(kind.per_item):
+                    position = block * cut.block_k + column * kind.per_item + place
+                    self._load_value(element, token, position, place)
                 e.store(kernel.shared[word], target, element[0])
+
+    def _load_value(self, element: Any, token: Any, position: Any, place: int) -> None:
+        """Put the activation at a padded position of K into its place of an element; nothing where there is none."""
+        kernel, kind = self.kernel, self.kernel.plan.op.activation
+        k, inside = self._logical_k(position)
+        inside = e.both(inside, token < kernel.arg["m"])
+        item = k // kind.per_item
+        offset = e.i64(token) * kernel.arg["x_stride_m"] + e.i64(item) * kernel.arg["x_stride_k"]
+        with e.when(inside):
+            value = kernel.arg["x"][offset]
+            if kind.per_item > 1:
+                # Groups are padded one by one: a value need not stand where it did in its byte.
+                ones = e.u32((1 << kind.bits) - 1)
+                first = e.cast("uint32", k % kind.per_item * kind.bits)
+                code = ((e.cast("uint32", value) >> first) & ones) << e.u32(kind.bits * place)
+                value = e.cast("uint8", e.cast("uint32", element[0]) | code)
+            e.store(element, 0, value)
 
     def _logical_k(self, position: Any) -> tuple[Any, Any]:
         """Padded position along K -> (logical index, whether it exists)."""

@@ -1,6 +1,7 @@
-"""Compute: mma.m16n8k16 of decoded weights (A, 16 channels x 16 k) with activations (B, 16 k x 8 tokens), or k32 of bytes.
+"""Compute: mma.m16n8k16 of decoded weights (A, 16 channels x 16 k) with activations (B, 16 k x 8 tokens), k32 of
+bytes, or k64 of 4-bit integers.
 
-The accumulator fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", the same for m16n8k32) holds rows g and g+8 (output channels) and
+The accumulator fragment (PTX ISA, "Matrix Fragments for mma.m16n8k16", the same for k32 and k64) holds rows g and g+8 (output channels) and
 columns 2t, 2t+1 (tokens): ``acc[tile][token tile][class][2*half + j]``.
 """
 
@@ -26,6 +27,7 @@ _ONES = {
     "int8": 0x01010101,
     "fp8_e4m3fn": 0x38383838,
     "fp8_e5m2": 0x3C3C3C3C,
+    **dict.fromkeys(("int4", "uint4"), 0x11111111),
 }
 
 
@@ -38,7 +40,7 @@ class MultiplyEmitter:
         self.kernel, self.stage = kernel, stage
         plan = kernel.plan
         self.mma = plan.device.instruction(stage.instruction).emits
-        self.ones, self.kind = _ONES[plan.op.activation.name], plan.accumulator
+        self.ones, self.kind = _ONES[plan.program.compute], plan.accumulator
         tiles = stage.row_tiles * stage.token_tiles
         kept = e.ACCUMULATOR[self.kind]
         self.acc = e.registers("acc", tiles * stage.classes * 4, kept)

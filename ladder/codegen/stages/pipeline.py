@@ -33,7 +33,7 @@ BOX_BYTES = TILE_CHUNKS * CHUNK_BYTES
 
 def box_k(plan: Plan) -> int:
     """Columns of one box of activations."""
-    return BOX_BYTES // plan.value_bytes
+    return 8 * BOX_BYTES // plan.value_bits
 
 
 class Cursor:

@@ -76,7 +76,7 @@ class Inputs:
     """What goes with a weight, and the exact answer.
 
     Attributes:
-        x: activations ``[m, k]``.
+        x: activations ``[m, items(k)]`` as kernels read them.
         bias: ``[n]`` of the output's type, or None.
         exact: float64 ``[m, out_n]``.
         x_scale: float32 ``[m]``, or None.
@@ -106,7 +106,7 @@ class Inputs:
         added = () if residual is None else (residual.astype(np.float64),)
         for step in op.epilogue:
             exact = step.apply(exact, added if step.operands else ())
-        return cls(x, bias, exact, x_scale, residual)
+        return cls(op.activation.pack(x), bias, exact, x_scale, residual)
 
 
 def relative_error(y: NDArray[Any], exact: NDArray[np.float64]) -> float:

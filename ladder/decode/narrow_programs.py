@@ -1,9 +1,11 @@
-"""Decode programs for lanes of 8 bits, four to a register: int8 and the 8-bit floats.
+"""Decode programs for lanes of 8 bits and of 4, four or eight to a register: integers and the 8-bit floats.
 
 Lanes are so few that every candidate is tried in exact numbers: each set of lane bits, each constant on the others, each
 factor. What is left to the accumulators is one factor of all lanes, never a zero: products of warpgroups keep one set of
-accumulators and no sums of activations. Values that no mask makes are looked up by ``prmt``, up to 16 of them.
+accumulators and no sums of activations. Values that no mask makes are looked up by ``prmt``, up to 16 of them, where lanes
+are bytes.
 
+    int4 -> int4:            w                                               the codes are the lanes
     int4 -> int8:            w & 0xf0f0f0f0, (w << 4) & 0xf0f0f0f0           two's complement times 16
     fp4_e2m1 -> fp8_e4m3fn:  the exponent spliced, 2^-6 times the value
 """
@@ -27,14 +29,17 @@ from ladder.decode.exact import carry, complete, spread
 from ladder.decode.form import Form
 from ladder.decode.fragment import Decoded
 from ladder.decode.geometry import WORDS
-from ladder.decode.lanes import ByteFormat
+from ladder.decode.lanes import NarrowFormat
 from ladder.decode.program import Affine, Const, DecodeProgram, Slot
 from ladder.decode.tables import nibble_fields
 from ladder.decode.values import ValueSet
 from ladder.decode.work import Work
 from ladder.errors import LosslessError
 
-WIDTH = ByteFormat.bits
+#: width of lanes that prmt fills
+BYTE = 8
+#: name of the form whose codes fill their lanes, by the width of a lane
+WHOLE = {BYTE: "bytes", 4: "nibbles"}
 #: steps of all placements of one search (1 us each)
 PLACE_WORK = 200_000
 #: factors for which forms are placed, those nearest to 1
@@ -47,7 +52,7 @@ XOR = 0x3C
 OTHER_TABLE = 0x88888888
 
 
-def byte_program(values: ValueSet, fmt: ByteFormat) -> DecodeProgram:
+def narrow_program(values: ValueSet, fmt: NarrowFormat) -> DecodeProgram:
     """The cheapest program that decodes exactly, up to a factor that the accumulators apply.
 
     Raises:
@@ -60,17 +65,17 @@ def byte_program(values: ValueSet, fmt: ByteFormat) -> DecodeProgram:
         beside = deferral(forms[0].deferred)
         below = float("inf") if best is None else cycles(best)
         part = work.half()
-        placed = place(forms, values.bits, below - beside, part, ring=WIDTH)
+        placed = place(forms, values.bits, below - beside, part, ring=fmt.bits)
         work.settle(part)
         if placed is not None:
-            name = "bytes" if values.bits == WIDTH else "mask"
+            name = WHOLE[fmt.bits] if values.bits == fmt.bits else "mask"
             best = mask_program(target, name, placed.fields)
     if best is None:
         raise _refusal(target)
     return best
 
 
-def _refusal(target: Target[ByteFormat]) -> LosslessError:
+def _refusal(target: Target[NarrowFormat]) -> LosslessError:
     values, fmt = target.values, target.fmt
     held = {Fraction(x) for x in fmt.table[np.isfinite(fmt.table)].tolist()}
     lost = next((c for c, v in values.by_code().items() if v not in held), None)
@@ -81,17 +86,17 @@ def _refusal(target: Target[ByteFormat]) -> LosslessError:
     return LosslessError(
         what,
         at=f"decode of {values.name} to {fmt.name}",
-        hint="use float16 or bfloat16 activations, or a weight type whose values are exact in 8 bits",
+        hint=f"use float16 or bfloat16 activations, or a weight type whose values are exact in {fmt.bits} bits",
     )
 
 
 # ---------------------------------------------------------------- masks
 
 
-def _families(target: Target[ByteFormat]) -> list[tuple[Form, ...]]:
+def _families(target: Target[NarrowFormat]) -> list[tuple[Form, ...]]:
     """Forms that share a factor, one for each set of positions; factors that are powers of two and near 1 first."""
     by_factor: dict[Fraction, dict[tuple[int, ...], Form]] = {}
-    for form in byte_forms(target.values, target.fmt):
+    for form in narrow_forms(target.values, target.fmt):
         by_factor.setdefault(form.deferred.alpha, {}).setdefault(form.positions, form)
     ordered = sorted(by_factor, key=_distance)[:MOST_FACTORS]
     return [tuple(by_factor[alpha].values()) for alpha in ordered]
@@ -102,11 +107,11 @@ def _distance(alpha: Fraction) -> tuple[bool, bool, Fraction]:
     return not is_power_of_two(alpha), alpha < 0, max(abs(alpha), 1 / abs(alpha))
 
 
-def byte_forms(values: ValueSet, fmt: ByteFormat) -> Iterator[Form]:
-    """Every form of a value set in bytes that defers a factor alone."""
+def narrow_forms(values: ValueSet, fmt: NarrowFormat) -> Iterator[Form]:
+    """Every form of a value set in narrow lanes that defers a factor alone; none where its codes are wider than a lane."""
     numbers, unit = _integers(fmt)
-    for positions in combinations(range(WIDTH), values.bits):
-        others = tuple(p for p in range(WIDTH) if p not in positions)
+    for positions in combinations(range(fmt.bits), values.bits):
+        others = tuple(p for p in range(fmt.bits) if p not in positions)
         for chosen in range(1 << len(others)):
             constant = spread(others, chosen)
             lanes = [constant | spread(positions, s) for s in range(values.size)]
@@ -119,7 +124,7 @@ def byte_forms(values: ValueSet, fmt: ByteFormat) -> Iterator[Form]:
 
 
 @cache
-def _integers(fmt: ByteFormat) -> tuple[list[int | None], int]:
+def _integers(fmt: NarrowFormat) -> tuple[list[int | None], int]:
     """The lanes of a format in its smallest unit, None for those that are no number, and how many units make 1."""
     finite = fmt.table[np.isfinite(fmt.table)]
     unit = math.lcm(*(Fraction(x).denominator for x in finite.tolist()))
@@ -167,7 +172,7 @@ def _assign(
 # ---------------------------------------------------------------- tables in registers
 
 
-def _factors(target: Target[ByteFormat]) -> Iterator[tuple[Fraction, dict[int, int]]]:
+def _factors(target: Target[NarrowFormat]) -> Iterator[tuple[Fraction, dict[int, int]]]:
     """Factors with which the format holds all values, and a lane for each code; several codes may share a lane."""
     values, fmt = target.values, target.fmt
     largest = max(values.values, key=abs)
@@ -181,9 +186,9 @@ def _factors(target: Target[ByteFormat]) -> Iterator[tuple[Fraction, dict[int, i
             yield alpha, {c: lanes[v / alpha] for c, v in values.by_code().items()}
 
 
-def _tables(target: Target[ByteFormat]) -> Iterator[DecodeProgram]:
-    """Lookups, for up to 4 bits."""
-    if target.bits > NIBBLE:
+def _tables(target: Target[NarrowFormat]) -> Iterator[DecodeProgram]:
+    """Lookups of bytes, for up to 4 bits."""
+    if target.bits > NIBBLE or target.fmt.bits != BYTE:
         return
     for alpha, lanes in _factors(target):
         found = _lookup(target, alpha, lanes)
@@ -193,7 +198,7 @@ def _tables(target: Target[ByteFormat]) -> Iterator[DecodeProgram]:
 
 
 def _lookup(
-    target: Target[ByteFormat], alpha: Fraction, lanes: dict[int, int]
+    target: Target[NarrowFormat], alpha: Fraction, lanes: dict[int, int]
 ) -> DecodeProgram | None:
     """Nibbles of a register select the bytes of four codes: from 8 entries, or of 4 bits from twice as many.
 
@@ -220,7 +225,7 @@ def _lookup(
 
 
 def _selectors(
-    target: Target[ByteFormat], builder: Builder
+    target: Target[NarrowFormat], builder: Builder
 ) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Registers of eight codes in nibbles, and the packed bits of those codes."""
     if target.bits == NIBBLE:
@@ -261,7 +266,7 @@ def _operands(entries: Sequence[int]) -> tuple[Const, Const]:
     return Const(first), Const(second)
 
 
-def _pairs(target: Target[ByteFormat], lanes: dict[int, int]) -> list[int] | None:
+def _pairs(target: Target[NarrowFormat], lanes: dict[int, int]) -> list[int] | None:
     """An order of 16 codes in which entries i and i + 8 agree in their top bit; None where their number is odd.
 
     Where a format has a zero of either sign, one of them makes the number even.
