@@ -21,6 +21,7 @@ from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.emulate import emulate_dequantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
+from ladder.runtime.operand_checks import Span, check_apart
 from ladder.runtime.packed import Packed, as_json, packing_key
 from ladder.runtime.variant import Variant
 
@@ -126,6 +127,8 @@ class DequantizeKernel:
                 at="DequantizeKernel.bind",
                 hint="move one of them, or leave out=None",
             )
+        codes = {name: Span.whole(one) for name, one in packed.views.items()}
+        check_apart("out", Span.whole(out.views["weight"]), codes)
         return BoundDequantize(self, packed, out)
 
     def _check(self, weight: object, key: str, name: str) -> None:

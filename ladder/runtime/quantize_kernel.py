@@ -28,7 +28,7 @@ from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.emulate import emulate_quantize
 from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
 from ladder.runtime.launcher import Launcher
-from ladder.runtime.operand_checks import Span, check_dtype, check_place
+from ladder.runtime.operand_checks import Span, check_apart, check_dtype, check_place
 from ladder.runtime.packed import as_json
 from ladder.runtime.variant import Variant
 
@@ -182,8 +182,7 @@ def check_quantize(variants: Sequence[Variant], x: Any, out: Any) -> Call:
     views = [view(array) for array in pair]
     for name, of, shape, dtype in zip(("codes", "scales"), views, shapes, names, strict=True):
         _check_out(name, of, (shape, dtype), x_view)
-    if m and _span(views[0]).overlaps(_span(views[1])):
-        raise LaunchError("codes and scales overlap", at="out", hint="give each memory of its own")
+    check_apart("codes", Span.whole(views[0]), {"scales": Span.whole(views[1])})
     values = {
         "x": x_view.pointer,
         "y": views[0].pointer,
@@ -214,13 +213,7 @@ def _check_out(
             at=f"out: {found}",
             hint=f"results are contiguous, codes at a multiple of {PIECE_BYTES} bytes",
         )
-    if found.nbytes and _span(found).overlaps(Span.of(x, rows(x))):
-        raise LaunchError(f"{name} overlap x", at="out", hint="give out memory of its own")
-
-
-def _span(found: ArrayView) -> Span:
-    """The addresses of a contiguous array."""
-    return Span(found.pointer, found.pointer + found.nbytes)
+    check_apart(name, Span.whole(found), {"x": Span.of(x, rows(x))})
 
 
 __all__ = ["BoundQuantize", "QuantizeKernel", "check_quantize"]
