@@ -273,9 +273,12 @@ def _slice(op: Slice, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
 def _gather(op: Gather, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
     def run(data: Tensor, indices: Tensor) -> Tensor:
         axis = op.axis % data.ndim
-        indices = torch.remainder(
-            indices.long(), data.shape[axis]
-        )  # negative ones count from the end
+        size, indices = data.shape[axis], indices.long()
+        # on a GPU, and compiled, torch's own kernels assert it: looking at the numbers would wait for them
+        if indices.numel() and indices.device.type == "cpu" and not torch.compiler.is_compiling():
+            op.check(size, *(int(one) for one in indices.aminmax()))
+        if op.from_end:
+            indices = torch.where(indices < 0, indices + size, indices)
         if axis == 0 and data.ndim == 2:
             return functional.embedding(indices, data)
         rows = torch.index_select(data, axis, indices.reshape(-1))

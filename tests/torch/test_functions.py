@@ -98,7 +98,7 @@ CASES = [
     (Slice(1, 1, S), [normal(2, 5)]),
     (Slice(0, 0, 5, 2), [normal(5, 2)]),
     (Expand((B, S, 4)), [normal(1, 4)]),
-    (Gather(), [normal(7, 4), whole(2, 3) - 3]),
+    (Gather(from_end=True), [normal(7, 4), whole(2, 3) - 3]),
     (Gather(axis=1), [normal(3, 7, 2), whole(4)]),
     (Gather(), [normal(7), whole(2, 3)]),
     (Extents(B * S + 1), []),
@@ -118,6 +118,13 @@ def test_the_function_is_the_meaning(op, given):
     np.testing.assert_allclose(
         got.double().numpy(), np.asarray(want, np.float64), rtol=1e-6 if op.kind == "cast" else 1e-12, atol=1e-12
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("op, index", [(Gather(), -1), (Gather(), 7), (Gather(from_end=True), -8)])
+def test_indices_out_of_range_are_refused(op, index):
+    function = function_of(op, SIZES, torch.device("cpu"))
+    with pytest.raises(GraphError, match=f"index {index} into an axis of 7"):
+        function(torch.zeros(7, 4), torch.tensor([0, index]))
 
 
 def test_every_operator_has_a_function_or_a_reason():
