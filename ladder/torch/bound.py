@@ -11,6 +11,7 @@ import torch
 
 from ladder.graph.extent import shape_of
 from ladder.torch.functions import torch_dtype
+from ladder.torch.inputs import copy_inputs
 from ladder.torch.memory import Arena, Lifetime, arrange
 from ladder.torch.tasks import Call, Island, Product, last_views
 from ladder.ttype import compute_type
@@ -76,9 +77,13 @@ class Captured:
         return self.outputs
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Copy the inputs in, and replay; results are overwritten by the next call."""
-        for mine, theirs in zip(self.inputs, inputs, strict=True):
-            mine.copy_(theirs)
+        """Copy the inputs in, and replay; results are overwritten by the next call.
+
+        Raises:
+            GraphError: there are too few or too many inputs.
+            LaunchError: one is no dense tensor, or has another shape or type than was captured.
+        """
+        copy_inputs(self.inputs, inputs)
         return self.replay()
 
 

@@ -18,8 +18,9 @@ from ladder.graph.verify import Report, Row
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import weight_of
 from ladder.runtime.packed import to_torch
-from ladder.torch.executor import Executor, Sizes, Values
+from ladder.torch.executor import Executor, Values
 from ladder.torch.functions import apply_step, function_of
+from ladder.torch.inputs import Sizes, sizes_of
 from ladder.torch.places import Given, quantize_rows, signed
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
@@ -67,7 +68,7 @@ def run(graph: Graph, inputs: Sequence[Tensor]) -> Any:
     """The float64 meaning on the device of the inputs: a tensor, or a tuple of them."""
     device = inputs[0].device
     names = [one.name for one in graph.inputs]
-    sizes = Executor.sizes_of(graph, inputs)
+    sizes = sizes_of(graph, inputs)
     values: Values = {name: _wide(tensor) for name, tensor in zip(names, inputs, strict=True)}
     last = {name: node.name for node in graph.nodes for name in node.inputs}
     with torch.no_grad():
