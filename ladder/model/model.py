@@ -28,6 +28,7 @@ from ladder.model.built import RECORD, Built, build
 from ladder.model.built import load as load_built
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
+from ladder.runtime.plain import check_gradient
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import schedule
@@ -90,8 +91,10 @@ class Model:
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
-            LaunchError: the mode is unknown.
+            LaunchError: the mode is unknown, or an input requires a gradient; on a GPU also as an executor raises it.
         """
+        for place, one in enumerate(inputs):
+            check_gradient(one, f"input {place}")
         if mode is None and inputs and getattr(inputs[0], "is_cuda", False):
             return self.on(inputs[0].device)(*inputs)
         mode = accept(

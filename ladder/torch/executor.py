@@ -108,7 +108,7 @@ class Executor:
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
-            LaunchError: an input is no dense tensor, or is on another device or of another type.
+            LaunchError: an input is no dense tensor, is on another device or of another type, or requires a gradient.
         """
         values, sizes = self._inputs(inputs)
         return self.results(self.run(values, sizes, {}))

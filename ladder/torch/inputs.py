@@ -11,6 +11,7 @@ from ladder.checks import shown
 from ladder.errors import GraphError, LaunchError
 from ladder.graph.extent import bind
 from ladder.graph.graph import Graph, Input
+from ladder.runtime.plain import check_gradient
 from ladder.torch.functions import torch_dtype
 
 Tensor = Any
@@ -25,7 +26,7 @@ def check_inputs(
     Raises:
         GraphError: there are too few or too many.
         ShapeError: one does not have its shape.
-        LaunchError: one is no dense tensor, or is on another device or of another type.
+        LaunchError: one is no dense tensor, is on another device or of another type, or requires a gradient.
     """
     if len(given) != len(graph.inputs):
         raise GraphError(
@@ -63,7 +64,7 @@ def copy_inputs(held: Sequence[Tensor], given: Sequence[Any]) -> None:
 
     Raises:
         GraphError: there are too few or too many.
-        LaunchError: one is no dense tensor, or is of another shape or type.
+        LaunchError: one is no dense tensor, is of another shape or type, or requires a gradient.
     """
     if len(given) != len(held):
         raise GraphError(
@@ -90,6 +91,7 @@ def _check_tensor(given: Any, at: str) -> None:
         )
     if given.layout != torch.strided:
         raise LaunchError(f"the tensor is {given.layout}", at=at, hint="give tensor.to_dense()")
+    check_gradient(given, at)
 
 
 def _words(one: Input) -> str:

@@ -109,3 +109,45 @@ def test_a_replay_takes_what_was_captured_and_nothing_that_would_spread_to_it(
     with pytest.raises(error, match=what):
         captured(*wrong(5 * x, i))
     assert all(torch.equal(a, b) for a, b in zip(captured.inputs, before, strict=True))
+
+
+ENTRIES = {
+    "model": lambda model, executor: model,
+    "model by plans": lambda model, executor: lambda *inputs: model(*inputs, mode="plan"),
+    "executor": lambda model, executor: executor,
+    "bind": lambda model, executor: executor.bind,
+    "verify": lambda model, executor: executor.verify,
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_no_entry_cuts_a_gradient_off_in_silence(graph, entry):
+    model = compile_graph(graph)
+    call = ENTRIES[entry](model, model.on("cpu"))
+    x, i = given()
+    asking = x.clone().requires_grad_()
+    for wrong in (asking, 2 * asking):
+        with pytest.raises(LaunchError, match="the tensor requires a gradient") as caught:
+            call(wrong, i)
+        assert "input" in caught.value.at
+        assert "torch.no_grad()" in caught.value.hint
+    call(asking.detach(), i)
+    for without in (torch.no_grad(), torch.inference_mode()):
+        with without:
+            call(asking, i)
+
+
+def test_a_bound_call_looks_again(graph):
+    x, i = given()
+    step = compile_graph(graph).on("cpu").bind(x, i)
+    step()
+    x.requires_grad_()
+    with pytest.raises(LaunchError, match="the tensor requires a gradient"):
+        step()
+
+
+def test_a_replay_does_not_record_a_copy(captured):
+    x, i = given()
+    with pytest.raises(LaunchError, match="the tensor requires a gradient"):
+        captured(x.requires_grad_(), i)
+    assert not captured.inputs[0].requires_grad
