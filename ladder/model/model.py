@@ -10,11 +10,22 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ladder.checks import PATH, accept, one_of, shown
+from ladder.checks import (
+    PATH,
+    Expected,
+    accept,
+    accept_fields,
+    instance,
+    one_of,
+    optional,
+    several,
+    shown,
+)
 from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
@@ -38,7 +49,23 @@ if TYPE_CHECKING:
 
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
+LAYER: Expected[Layer] = Expected(
+    "a Layer",
+    lambda value: isinstance(value, Layer) and isinstance(value.plan, (Plan, PlanSet, type(None))),
+    lambda value: value,
+    "compile_graph(graph) plans them",
+)
 MODES = one_of(("meaning", "plan"))
+
+
+#: what the fields of a model have to be
+FIELDS: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        "graph": GRAPH,
+        "layers": several(LAYER, "a tuple of Layer"),
+        "built": optional(instance(Built, "model.build() makes one")),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +78,8 @@ class Model:
         built: its kernels and packed weights; None before :meth:`build`.
 
     Raises:
-        GraphError: the layers are not those of the graph, or a plan is of another operator than its layer.
+        GraphError: a field is of another kind, the layers are not those of the graph, or a plan is of another operator than
+            its layer.
     """
 
     graph: Graph
@@ -59,6 +87,7 @@ class Model:
     built: Built | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        accept_fields(self, FIELDS, at="Model", error=GraphError)
         nodes = [node.name for node in low_bit(self.graph)]
         if (names := [layer.node for layer in self.layers]) != nodes:
             raise GraphError(
@@ -132,15 +161,22 @@ class Model:
                 compile them through the cache.
 
         Raises:
-            LaunchError: there is no such place.
+            LaunchError: there is no such place, torch finds no GPU, or torch itself is missing.
             GraphError: torch does not run an operator of the graph.
             LoweringError: TVM is missing, and the cache lacks a kernel.
         """
-        from ladder.torch.executor import Executor
-        from ladder.torch.places import place_of
+        try:
+            from ladder.torch.executor import Executor
+            from ladder.torch.places import place_of
+        except ModuleNotFoundError as error:
+            raise LaunchError(
+                f"a model runs on torch: {error}", at="Model.on", hint="pip install 'ladder[torch]'"
+            ) from error
 
-        where = place_of(place, builder or self.built or self._compiler, self.device)
-        key = (type(where), where.device, islands, builder)
+        if builder is None:
+            builder = self.built or self._compiler
+        where = place_of(place, builder, self.device)
+        key = (type(where), where.device, islands, id(builder))  # which the executor's place holds
         if key not in self._executors:
             self._executors[key] = Executor(self.graph, self.layers, where, islands)
         return self._executors[key]
@@ -162,7 +198,7 @@ class Model:
 
     def plan_of(self, node: str) -> Plan | PlanSet | None:
         """The plan of a layer; None for a node that has none."""
-        return self._plans.get(node)
+        return next((layer.plan for layer in self.layers if layer.node == node), None)
 
     @property
     def _plans(self) -> Mapping[str, Plan | PlanSet]:

@@ -6,15 +6,16 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ladder
-from ladder.errors import GraphError, LaunchError
+from ladder.errors import GraphError, LaunchError, ShapeError, TypeDeclarationError
 from ladder.graph.draft import Draft
-from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Linear, Scaled
+from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Gather, Linear, Scaled
 from ladder.graph.tensor import TensorType
 from ladder.model.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
@@ -175,6 +176,51 @@ def test_arguments_that_are_none(model):
         model(X, mode="fast")
     with pytest.raises(GraphError, match="graph is 3, not a Graph"):
         compile_graph(3)
+    with pytest.raises(GraphError, match="0 inputs were given"):
+        model()
+    with pytest.raises(ShapeError, match=r"the array is \[64\]"):
+        model(X[0])
+    for wrong in ("x", None, object(), X.astype(complex)):
+        with pytest.raises(TypeDeclarationError, match="expected real numbers"):
+            model(wrong)
+    assert model.plan_of([]) is None
+
+
+@pytest.mark.parametrize(
+    "fields, what",
+    [
+        (lambda m: (None, ()), "graph is None, not a Graph"),
+        (lambda m: (m, m.layers), "graph is a Model, not a Graph"),
+        (lambda m: (m.graph, None), "layers is None, not a tuple of Layer"),
+        (lambda m: (m.graph, (3, 4)), "layers is a tuple"),
+        (lambda m: (m.graph, tuple(replace(one, plan=3) for one in m.layers)), "layers is a tuple"),
+        (lambda m: (m.graph, m.layers, 3), "built is 3, not a Built or None"),
+    ],
+)
+def test_a_model_is_made_of_its_parts(model, fields, what):
+    with pytest.raises(GraphError, match=what):
+        Model(*fields(model))
+    assert Model(model.graph, list(model.layers)) == model
+
+
+def test_without_torch_a_model_says_what_it_lacks(model, monkeypatch):
+    for name in [one for one in sys.modules if one.startswith("ladder.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(LaunchError, match="a model runs on torch"):
+        replace(model).on("cpu")
+
+
+def test_numbers_of_tokens_are_whole():
+    draft = Draft()
+    table = draft.input("table", TensorType((4, 3), "float32"))
+    tokens = draft.input("tokens", TensorType((2,), "int64"))
+    draft.outputs = [draft.add(Gather(), (table, tokens), "y")]
+    model = compile_graph(draft.graph())
+    x = np.ones((4, 3), np.float32)
+    with pytest.raises(TypeDeclarationError, match=r"expected whole numbers, found .* float64"):
+        model(x, np.array([0.0, 1.7]))
+    assert model(x, np.array([0, 1], np.int32)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
