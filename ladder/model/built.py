@@ -53,6 +53,10 @@ class Built:
             self._there[key] = self.weights[name].to(device)
         return self._there[key]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the copies on devices."""
+        return (Built, (dict(self.kernels), dict(self.weights)))
+
     def save(self, folder: Path) -> None:
         """Write the folder's files; those of an older model there are replaced.
 

@@ -316,6 +316,10 @@ class Model:
             )
         return cls(graph, layers, built)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what lies on devices: another process calls :meth:`on` itself."""
+        return (Model, (self.graph, self.layers, self.built))
+
     def __str__(self) -> str:
         planned = len(self._plans)
         return f"{self.graph}\n{planned} of {len(self.layers)} low-bit layers have plans"

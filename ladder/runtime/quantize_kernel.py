@@ -8,7 +8,6 @@ step()                                       # only launches
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,12 @@ from ladder.runtime.arguments import (
     choose,
 )
 from ladder.runtime.arrays import ArrayView, Library, Rows, library_of, rows, view
-from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
-from ladder.runtime.driver import Driver, Prepared
+from ladder.runtime.compiled import Compiled
+from ladder.runtime.driver import Prepared
 from ladder.runtime.emulate import emulate_quantize
-from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
-from ladder.runtime.launcher import Launcher
+from ladder.runtime.kernel import EMULATOR, PLACE_NAME, place_of
 from ladder.runtime.operand_checks import Span, check_apart, check_dtype, check_place
-from ladder.runtime.packed import as_json
 from ladder.runtime.variant import Variant
 
 #: codes are written in pieces of so many bytes
@@ -38,7 +35,7 @@ PIECE_BYTES = 8
 PAIR = several(Expected("an array", lambda _: True, lambda value: value), "a pair of arrays", 2)
 
 
-class QuantizeKernel:
+class QuantizeKernel(Compiled):
     """The kernel of one :class:`~ladder.graph.QuantizeActivations`.
 
     Args:
@@ -47,30 +44,6 @@ class QuantizeKernel:
         toolchain: name and version of the CUDA compiler, for the record.
         driver: None for this machine's; looked for at the first launch.
     """
-
-    def __init__(
-        self,
-        variants: Sequence[Variant],
-        plan: Any,
-        *,
-        toolchain: str = "none",
-        driver: Driver | None = None,
-    ) -> None:
-        self.variants = accept(variants, VARIANTS, "variants", at="Kernel", error=LaunchError)
-        self.plan = plan
-        self.toolchain = toolchain
-        self.launcher = Launcher(self.variants, driver)
-
-    @property
-    def source(self) -> str:
-        """The CUDA text."""
-        return "\n".join(variant.lowered.source for variant in self.variants)
-
-    def __str__(self) -> str:
-        return "\n".join(str(variant.lowered) for variant in self.variants)
-
-    def __repr__(self) -> str:
-        return f"QuantizeKernel({', '.join(variant.lowered.name for variant in self.variants)})"
 
     def __call__(self, x: Any, out: Any = None, device: str | int | None = None) -> Any:
         """Quantise ``x[..., k]``: codes ``[..., k]`` and float32 scales ``[...]``.
@@ -117,22 +90,6 @@ class QuantizeKernel:
         for mine, theirs in zip(call.out, there, strict=True):
             mine[...] = theirs.numpy()
         return call.out
-
-    def artifact(self) -> Artifact:
-        """Return everything that a launch needs, as values."""
-        return Artifact(
-            parts=tuple(
-                Part(as_json(v.plan.to_json()), v.lowered, v.cubins) for v in self.variants
-            ),
-            plan=as_json(self.plan.to_json()),
-            packing={},
-            packing_version=0,
-            toolchain=self.toolchain,
-        )
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the artifact folder, whole or not at all; see :mod:`ladder.runtime.artifact`."""
-        return self.artifact().save(folder)
 
 
 class BoundQuantize:

@@ -148,6 +148,18 @@ class Executor:
         held = tuple(one.clone() for one in values.values())
         return Captured(self.bind(*held), held)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled.
+
+        Raises:
+            LaunchError: always: it holds memory and functions of this process.
+        """
+        raise LaunchError(
+            "an executor stays in its process",
+            at=f"Executor on {self.place.device}",
+            hint="pickle or save the model, and call model.on(...) in the other one",
+        )
+
     @property
     def weight_bytes(self) -> int:
         """Bytes of packed weights and of all other constants that lie on the device."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +25,11 @@ from ladder.ttype import quantize
 RNG = np.random.default_rng(0)
 STEPS = (Activated("silu"), AddResidual())
 MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+COMPILES = pytest.mark.skipif(
+    importlib.util.find_spec("tvm") is None, reason="needs the compile extra"
+)
 
 
 def small(m=3, bias=True, steps=STEPS):
@@ -146,6 +153,27 @@ def test_a_folder_gives_the_model_back(model, tmp_path):
         "assert not {'tvm', 'torch', 'onnx', 'cuda'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+@pytest.mark.parametrize("through", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])
+@pytest.mark.parametrize("built", [False, pytest.param(True, marks=COMPILES)])
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+def test_a_model_that_ran_is_pickled_without_what_it_ran_on(monkeypatch, built, through):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(eight_bit()).build() if built else compile_graph(small())
+    x = torch.from_numpy(X)
+    wanted = model.on("cpu")(x)
+    again = through(model)
+    assert again == model
+    assert torch.equal(again.on("cpu")(x), wanted)
+    if built:
+        assert again.built.weights == model.built.weights
+        assert [k.source for k in again.built.kernels.values()] == [
+            k.source for k in model.built.kernels.values()
+        ]
+    with pytest.raises(LaunchError, match="an executor stays in its process"):
+        through(model.on("cpu"))
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"format": "ladder.model/0", "layers": []}'])
@@ -299,7 +327,7 @@ np.save(sys.argv[3], model.on("emulator")(x).numpy())
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@COMPILES
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
 @pytest.mark.parametrize("make", [small, eight_bit])
 def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
@@ -321,7 +349,7 @@ def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
     assert Model.load(tmp_path / "model").built.weights == model.built.weights
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@COMPILES
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
 def test_a_damaged_folder_of_a_built_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")
