@@ -1,17 +1,191 @@
-"""Arrays in files: written whole or not at all, and large ones read where they lie, page by page as they are used."""
+"""What is saved: folders that are written whole or not at all, and arrays in files, large ones read where they lie.
+
+    with replacing(folder, CONTENTS, at="Model.save", error=GraphError) as new:
+        save_array(new, "weight", array)
+
+A process that is killed while it writes leaves what stood there, and a hidden folder ``.<name>.<number>.tmp`` beside it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ladder.errors import LadderError
+
 #: bytes of a file from which on it is mapped into memory
 MAPPED = 1 << 20
 
 SUFFIX = ".npy"
+
+#: names of a folder's foreign files that an error lists
+LISTED = 5
+
+# renameat2(2) of Linux: paths are seen from the working directory, and the two names change places
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: what a rename says where something stands already
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+#: what an exchange says that the system or its file system does not offer
+_NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+# -- folders ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What lies at the top of a folder that was saved.
+
+    Attributes:
+        kind: what it is, in a word: ``"artifact"``.
+        mark: the file that makes it one.
+        others: patterns of all other names, as of :mod:`fnmatch`.
+    """
+
+    kind: str
+    mark: str
+    others: tuple[str, ...] = ()
+
+    def foreign(self, folder: Path) -> list[str]:
+        """Names of what is not its own; all where the mark is missing, none in an empty folder."""
+        names = sorted(path.name for path in folder.iterdir())
+        if self.mark not in names:
+            return names
+        own = (self.mark, *self.others)
+        return [name for name in names if not any(fnmatch(name, one) for one in own)]
+
+
+@contextmanager
+def replacing(
+    folder: Path, contents: Contents, *, at: str, error: type[LadderError]
+) -> Iterator[Path]:
+    """A new folder to write to, which takes the place of ``folder`` when all is written, and is on the disk then.
+
+    Of two processes that write to one place, one's folder stands there in the end, whole. A reader that has files of the old
+    one open or mapped keeps them.
+
+    Args:
+        folder: where it is to stand; its parents are made.
+        contents: what may be replaced: a folder that holds nothing else.
+        at: the caller, for errors.
+        error: type of the errors.
+
+    Raises:
+        LadderError: (of type ``error``) something else stands there, or it cannot be written.
+    """
+    target = folder.resolve()
+    _check_replaceable(target, contents, at, error)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        _flush(temporary)
+        _put(temporary, target)
+    except OSError as failure:
+        raise error(
+            f"cannot write: {failure}",
+            at=f"{at}: {target}",
+            hint="check the place, its rights and the disk",
+        ) from failure
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, which is made where it is missing.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def _check_replaceable(target: Path, contents: Contents, at: str, error: type[LadderError]) -> None:
+    where, hint = f"{at}: {target}", "give another folder, or empty this one"
+    if target in (Path.cwd(), *Path.cwd().parents):
+        raise error(
+            "the working directory cannot be replaced", at=where, hint="give a folder inside it"
+        )
+    try:
+        foreign = contents.foreign(target)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError as failure:
+        raise error("a file stands there", at=where, hint=hint) from failure
+    except OSError as failure:
+        raise error(f"cannot read what stands there: {failure}", at=where, hint=hint) from failure
+    if foreign:
+        listed = ", ".join(foreign[:LISTED]) + (", ..." if len(foreign) > LISTED else "")
+        raise error(f"the folder holds what is no {contents.kind}'s: {listed}", at=where, hint=hint)
+
+
+def _flush(folder: Path) -> None:
+    """Bring a folder's files, and then their names, to the disk."""
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _put(new: Path, target: Path) -> None:
+    """Give a folder the name of another, which is removed; other processes may do the same at any time."""
+    old = new.with_suffix(".old")
+    while True:
+        try:
+            new.rename(target)  # where nothing stands, or an empty folder
+            break
+        except OSError as failure:
+            if failure.errno not in _TAKEN:
+                raise
+        with suppress(FileNotFoundError):  # another process has taken it away just now
+            shutil.copymode(target, new)
+            if _exchange(new, target):
+                break
+            target.rename(old)
+    _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step; False where that is not offered, so that it takes two.
+
+    Raises:
+        OSError: it is offered, and failed.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    paths = (os.fsencode(one), os.fsencode(other))
+    if call(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NOT_OFFERED:
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))
+
+
+# -- arrays ----------------------------------------------------------------------------------------------------------
 
 
 def bits(array: Any) -> NDArray[Any]:
@@ -24,15 +198,13 @@ def bits(array: Any) -> NDArray[Any]:
 
 
 def save_array(folder: Path, name: str, array: Any) -> None:
-    """Write the bits of an array; a reader that has mapped an older file keeps that.
+    """Write the bits of an array into a folder that nobody reads yet.
 
     Raises:
         OSError: the file cannot be written.
     """
-    temporary = folder / f".{name}.tmp"
-    with temporary.open("wb") as stream:
+    with (folder / f"{name}{SUFFIX}").open("wb") as stream:
         np.save(stream, bits(array), allow_pickle=False)
-    temporary.replace(folder / f"{name}{SUFFIX}")
 
 
 def load_array(folder: Path, name: str) -> NDArray[Any]:

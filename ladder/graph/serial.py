@@ -18,7 +18,7 @@ import numpy as np
 
 from ladder.checks import PATH, accept
 from ladder.errors import GraphError, LadderError
-from ladder.files import load_array, save_array
+from ladder.files import Contents, load_array, replacing, save_array
 from ladder.graph.constant import Constant
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph, Input, Node, Value
@@ -28,7 +28,8 @@ from ladder.graph.tensor import DTYPES, TensorType, dtype_name
 from ladder.ttype import DENSE, Dense, GroupedType, Quantized, TType
 
 FORMAT = "ladder.graph/2"
-GRAPH, CONSTANTS = "graph.json", "constants"
+GRAPH, ARRAYS = "graph.json", "constants"
+CONTENTS = Contents("graph", GRAPH, (ARRAYS,))
 DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
@@ -70,30 +71,36 @@ def to_json(graph: Graph) -> str:
 
 
 def save(graph: Graph, folder: Any) -> None:
-    """Write a graph to a folder, which is made where it is missing.
+    """Write a graph to a folder, whole or not at all; a graph that stands there is replaced.
 
     Raises:
-        GraphError: the folder cannot be written.
+        GraphError: the folder holds something else, or cannot be written.
     """
     path = accept(folder, PATH, "folder", at="Graph.save", error=GraphError)
-    arrays: dict[str, Any] = {}
+    with replacing(path, CONTENTS, at="Graph.save", error=GraphError) as new:
+        write(graph, new)
+
+
+def write(graph: Graph, folder: Path) -> None:
+    """Write a graph's files into an empty folder.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    (folder / ARRAYS).mkdir()
     for place, constant in enumerate(graph.constants):
-        value = constant.value
-        parts = (
-            {name: getattr(value, name) for name in PARTS}
-            if isinstance(value, Quantized)
-            else {"value": value}
-        )
-        arrays.update({f"{place}.{name}": one for name, one in parts.items() if one is not None})
-    try:
-        (path / CONSTANTS).mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            save_array(path / CONSTANTS, name, array)
-        (path / GRAPH).write_text(to_json(graph), encoding="utf-8")
-    except OSError as error:
-        raise GraphError(
-            f"the graph cannot be written: {error}", at=path, hint="choose another folder"
-        ) from error
+        for name, array in _arrays(constant).items():
+            save_array(folder / ARRAYS, f"{place}.{name}", array)
+    (folder / GRAPH).write_text(to_json(graph), encoding="utf-8")
+
+
+def _arrays(constant: Constant) -> dict[str, Any]:
+    """The arrays of a constant by their names."""
+    value = constant.value
+    if not isinstance(value, Quantized):
+        return {"value": value}
+    parts = {name: getattr(value, name) for name in PARTS}
+    return {name: array for name, array in parts.items() if array is not None}
 
 
 def load(folder: Any) -> Graph:
@@ -111,7 +118,7 @@ def load(folder: Any) -> Graph:
                 at=path,
                 hint="save the graph again with this version",
             )
-        return _graph(document, path / CONSTANTS)
+        return _graph(document, path / ARRAYS)
     except LadderError:
         raise
     except _MISREAD as error:

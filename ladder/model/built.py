@@ -7,14 +7,13 @@ for. Packed arrays are mapped when they are loaded, and read once, on their way 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ladder.errors import GraphError
-from ladder.files import load_array, save_array
+from ladder.files import load_array, save_array, write_files
 from ladder.graph.graph import Graph
 from ladder.parallel import each
 from ladder.runtime.arrays import numpy_dtype
@@ -57,29 +56,27 @@ class Built:
         """Pickle without the copies on devices."""
         return (Built, (dict(self.kernels), dict(self.weights)))
 
-    def save(self, folder: Path) -> None:
-        """Write the folder's files; those of an older model there are replaced.
+    def write(self, folder: Path) -> None:
+        """Write kernels, packed weights and what they are for into a folder that has none.
 
         Raises:
             OSError: a file cannot be written.
         """
-        for part in (KERNELS, WEIGHTS):
-            shutil.rmtree(folder / part, ignore_errors=True)
         for number, kernel in enumerate(self.kernels.values()):
-            kernel.save(folder / KERNELS / str(number))
+            write_files(folder / KERNELS / str(number), kernel.artifact().files())
         record: dict[str, Any] = {"format": FORMAT, "kernels": len(self.kernels), "weights": []}
         for number, (name, packed) in enumerate(self.weights.items()):
             target = folder / WEIGHTS / str(number)
             target.mkdir(parents=True)
             for part, array in packed.numpy().items():
                 save_array(target, part, array)
-            owner = next(
-                n
-                for n, kernel in enumerate(self.kernels.values())
-                if getattr(kernel, "packing", None) == packed.packing
-            )
-            record["weights"].append({"name": name, "kernel": owner})
+            record["weights"].append({"name": name, "kernel": self._owner(packed)})
         (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+
+    def _owner(self, packed: Packed) -> int:
+        """The number of a kernel that reads a weight."""
+        packings = [getattr(kernel, "packing", None) for kernel in self.kernels.values()]
+        return packings.index(packed.packing)
 
 
 def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
@@ -109,7 +106,7 @@ def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
 
 
 def load(folder: Path) -> Built | None:
-    """Read what :meth:`Built.save` wrote; None where a model was saved before it was built.
+    """Read what :meth:`Built.write` wrote; None where a model was saved before it was built.
 
     Raises:
         GraphError: a file is missing, damaged, or of another version.

@@ -27,15 +27,19 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import GraphError, LadderError, LaunchError
+from ladder.files import Contents, replacing
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Linear, QuantizeTokens
 from ladder.graph.operators.quantize import quantize_rows
+from ladder.graph.serial import ARRAYS
+from ladder.graph.serial import GRAPH as GRAPH_FILE
 from ladder.graph.serial import load as load_graph
+from ladder.graph.serial import write as write_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, relative
-from ladder.model.built import RECORD, Built, build
+from ladder.model.built import KERNELS, RECORD, WEIGHTS, Built, build
 from ladder.model.built import load as load_built
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
 FORMAT = "ladder.model/1"
 PLANS = "plans.json"
+CONTENTS = Contents("model", GRAPH_FILE, (ARRAYS, PLANS, RECORD, KERNELS, WEIGHTS))
 LAYER: Expected[Layer] = Expected(
     "a Layer",
     lambda value: isinstance(value, Layer) and isinstance(value.plan, (Plan, PlanSet, type(None))),
@@ -265,20 +270,22 @@ class Model:
     def save(self, folder: Any) -> None:
         """Write a folder that :meth:`load` reads, without TVM; of a model that was built, with its kernels and packed weights.
 
+        It is written whole or not at all; a model, or a graph, that stands there is replaced.
+
         Raises:
-            GraphError: the folder cannot be written.
+            GraphError: the folder holds something else, or cannot be written.
         """
         path = accept(folder, PATH, "folder", at="Model.save", error=GraphError)
-        self.graph.save(path)
-        (path / RECORD).unlink(missing_ok=True)
-        if self.built is not None:
-            self.built.save(path)
         records = [
             {"node": layer.node, "why": layer.why, **self._plan_record(layer.plan)}
             for layer in self.layers
         ]
         text = json.dumps({"format": FORMAT, "layers": records})
-        (path / PLANS).write_text(text, encoding="utf-8")
+        with replacing(path, CONTENTS, at="Model.save", error=GraphError) as new:
+            write_graph(self.graph, new)
+            if self.built is not None:
+                self.built.write(new)
+            (new / PLANS).write_text(text, encoding="utf-8")
 
     def _plan_record(self, plan: Plan | PlanSet | None) -> dict[str, Any]:
         """A plan as text, or the number of the kernel that was built of it, which has the plan."""

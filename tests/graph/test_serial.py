@@ -16,7 +16,7 @@ from ladder.graph.extent import symbol
 from ladder.graph.graph import Graph
 from ladder.graph.operators import Attention, Linear, Reshape
 from ladder.graph.rules import Rule
-from ladder.graph.serial import CONSTANTS, GRAPH, decode, encode
+from ladder.graph.serial import ARRAYS, GRAPH, decode, encode
 from ladder.graph.tensor import TensorType
 from ladder.registry import types
 from ladder.ttype import TType, quantize
@@ -91,8 +91,8 @@ def test_operators_as_json(op):
         (lambda f: (f / GRAPH).unlink(), "cannot be read"),
         (lambda f: (f / GRAPH).write_text("{"), "cannot be read"),
         (lambda f: (f / GRAPH).write_text('{"format": "ladder.graph/0"}'), "holds format"),
-        (lambda f: (f / CONSTANTS / "0.codes.npy").write_bytes(b""), "cannot be read"),
-        (lambda f: (f / CONSTANTS / "0.codes.npy").unlink(), "cannot be read"),
+        (lambda f: (f / ARRAYS / "0.codes.npy").write_bytes(b""), "cannot be read"),
+        (lambda f: (f / ARRAYS / "0.codes.npy").unlink(), "cannot be read"),
         (lambda f: _edit(f, lambda d: d["nodes"][0]["op"].update({"$": "Nothing"})), "unknown tag"),
         (lambda f: _edit(f, lambda d: d["nodes"][0].pop("inputs")), "cannot be read"),
         (lambda f: _edit(f, lambda d: d["constants"].pop()), "cannot be read|no value"),
@@ -116,9 +116,16 @@ def _edit(folder: Path, change):
     (folder / GRAPH).write_text(json.dumps(document))
 
 
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    full().save(tmp_path)
+    (tmp_path / "plans.json").write_text("")  # a model's, which its graph alone must not replace
+    with pytest.raises(GraphError, match=r"no graph's: plans\.json"):
+        full().save(tmp_path)
+
+
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(GraphError, match="cannot be written"):
+    with pytest.raises(GraphError, match="a file stands there"):
         full().save(tmp_path / "file" / "model")
 
 

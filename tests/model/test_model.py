@@ -176,6 +176,24 @@ def test_a_model_that_ran_is_pickled_without_what_it_ran_on(monkeypatch, built, 
         through(model.on("cpu"))
 
 
+def test_saving_replaces_a_model_or_a_graph_and_nothing_else(model, tmp_path, monkeypatch):
+    model.graph.save(tmp_path / "m")
+    model.save(tmp_path / "m")
+    (tmp_path / "m" / "thesis.tex").write_text("x")
+    with pytest.raises(GraphError, match=r"no model's: thesis\.tex"):
+        model.save(tmp_path / "m")
+    (tmp_path / "m" / "thesis.tex").unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full_disk(self, text, encoding):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(GraphError, match="No space left"):
+        compile_graph(small(bias=False)).save(tmp_path / "m")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize("text", ["{", "{}", '{"format": "ladder.model/0", "layers": []}'])
 def test_a_damaged_folder_is_refused(model, tmp_path, text):
     model.save(tmp_path)
