@@ -1,7 +1,11 @@
-"""What is saved: folders that are written whole or not at all, and arrays in files, large ones read where they lie.
+"""What is saved: folders that are written whole or not at all; in them documents and arrays with digests, which are checked.
 
     with replacing(folder, CONTENTS, at="Model.save", error=GraphError) as new:
-        save_array(new, "weight", array)
+        digest = save_array(new, "weight", array)
+        save_document(new / "index.json", {"format": FORMAT, "weight": digest})
+
+    index = load_document(folder / "index.json", FORMAT)
+    array = load_array(folder, "weight", index["weight"])
 
 A process that is killed while it writes leaves what stood there, and a hidden folder ``.<name>.<number>.tmp`` beside it.
 """
@@ -10,6 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -18,17 +24,22 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.errors import LadderError
+from ladder.errors import ArtifactError, LadderError
 
 #: bytes of a file from which on it is mapped into memory
 MAPPED = 1 << 20
 
 SUFFIX = ".npy"
+#: bytes that are read at a time for a digest
+PIECE = 1 << 20
+#: field of a document that holds the digest of all others
+DIGEST = "sha256"
+AGAIN = "save it again"
 
 #: names of a folder's foreign files that an error lists
 LISTED = 5
@@ -197,23 +208,115 @@ def bits(array: Any) -> NDArray[Any]:
     return flat.view(f"u{flat.dtype.itemsize}")
 
 
-def save_array(folder: Path, name: str, array: Any) -> None:
-    """Write the bits of an array into a folder that nobody reads yet.
+def save_array(folder: Path, name: str, array: Any) -> str:
+    """Write the bits of an array into a folder that nobody reads yet, and return the sha256 of the file.
 
     Raises:
         OSError: the file cannot be written.
     """
     with (folder / f"{name}{SUFFIX}").open("wb") as stream:
-        np.save(stream, bits(array), allow_pickle=False)
+        counted = _Digesting(stream)
+        np.save(counted, bits(array), allow_pickle=False)
+    return counted.digest.hexdigest()
 
 
-def load_array(folder: Path, name: str) -> NDArray[Any]:
-    """Read what :func:`save_array` wrote, read-only where it is mapped.
+def load_array(folder: Path, name: str, digest: str) -> NDArray[Any]:
+    """Read what :func:`save_array` wrote, read-only where it is mapped; all of it is read once, for its digest.
 
     Raises:
         OSError: there is no such file.
-        ValueError: it is damaged.
+        ArtifactError: it has another digest.
+        ValueError: it is no array.
     """
     file = folder / f"{name}{SUFFIX}"
+    found = hashlib.sha256()
+    piece = memoryview(bytearray(PIECE))
+    with file.open("rb", buffering=0) as stream:
+        while count := stream.readinto(piece):
+            found.update(piece[:count])
+    check_digest(file.name, found.hexdigest(), digest, at=folder)
     mode = "r" if file.stat().st_size >= MAPPED else None
     return np.asarray(np.load(file, mmap_mode=mode, allow_pickle=False))  # type: ignore[arg-type]
+
+
+class _Digesting:
+    """A stream that knows the digest of what was written to it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.digest = stream, hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self.digest.update(content)
+        return self._stream.write(content)
+
+
+# -- documents and digests -------------------------------------------------------------------------------------------
+
+
+def save_document(file: Path, document: Mapping[str, Any], *, indent: int | None = None) -> None:
+    """Write an object as JSON, with its digest as the last field.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    text = json.dumps({**document, DIGEST: document_digest(document)}, indent=indent)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def load_document(file: Path, form: str) -> dict[str, Any]:
+    """Read what :func:`save_document` wrote.
+
+    Args:
+        file: of JSON.
+        form: what its field ``format`` has to say.
+
+    Raises:
+        OSError: there is no such file.
+        ValueError: it is no JSON.
+        ArtifactError: it has another format, or is not as it was written.
+    """
+    document = json.loads(file.read_text(encoding="utf-8"))
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != form:
+        raise ArtifactError(
+            f"{file.name} holds format {found!r}, expected {form!r}",
+            at=file.parent,
+            hint="save it again with this version",
+        )
+    check_document(file.name, document, at=file.parent)
+    return dict(document)
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """The sha256 of all fields but the digest itself."""
+    fields = {name: value for name, value in document.items() if name != DIGEST}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def check_document(
+    name: str, document: Mapping[str, Any], *, at: object, hint: str = AGAIN
+) -> None:
+    """Refuse a document whose fields are not those that its digest was made of.
+
+    Raises:
+        ArtifactError: they are not.
+    """
+    if document.get(DIGEST) != document_digest(document):
+        raise ArtifactError(
+            f"{name} is not as it was written", at=at, hint=f"it was changed or damaged: {hint}"
+        )
+
+
+def check_digest(name: str, found: str, wanted: str, *, at: object, hint: str = AGAIN) -> None:
+    """Refuse a file with another sha256 than was recorded.
+
+    Raises:
+        ArtifactError: it has.
+    """
+    if found != wanted:
+        raise ArtifactError(
+            f"{name} has sha256 {found[:12]}..., recorded is {wanted[:12]}...",
+            at=at,
+            hint=f"the file was changed or damaged: {hint}",
+        )

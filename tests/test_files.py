@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from ladder import files
-from ladder.errors import GraphError
+from ladder.errors import ArtifactError, GraphError
 from ladder.files import Contents, replacing, write_files
 
 PAIR = Contents("pair", "one", ("two", "*.npy"))
@@ -146,8 +147,9 @@ def test_files_and_the_working_directory_are_not_replaced(tmp_path, monkeypatch)
 )
 def test_bits_come_back(tmp_path, dtype):
     array = np.random.default_rng(0).normal(size=(3, 5)).astype(dtype)
-    files.save_array(tmp_path, "a", array)
-    again = files.load_array(tmp_path, "a").view(dtype)
+    digest = files.save_array(tmp_path, "a", array)
+    assert digest == hashlib.sha256((tmp_path / "a.npy").read_bytes()).hexdigest()
+    again = files.load_array(tmp_path, "a", digest).view(dtype)
     assert again.tobytes() == array.tobytes()
     assert [file.name for file in tmp_path.iterdir()] == ["a.npy"]
 
@@ -158,21 +160,51 @@ def test_large_arrays_are_mapped_and_survive_being_replaced(tmp_path):
     def save(array):
         with replacing(tmp_path / "pair", PAIR, at="put", error=GraphError) as new:
             write_files(new, {"one": b""})
-            files.save_array(new, "a", array)
+            return files.save_array(new, "a", array)
 
-    save(large)
-    mapped = files.load_array(tmp_path / "pair", "a")
+    mapped = files.load_array(tmp_path / "pair", "a", save(large))
     assert not mapped.flags.writeable
-    save(large[::-1])
+    again = save(large[::-1])
     np.testing.assert_array_equal(mapped, large)
-    np.testing.assert_array_equal(files.load_array(tmp_path / "pair", "a"), large[::-1])
+    np.testing.assert_array_equal(files.load_array(tmp_path / "pair", "a", again), large[::-1])
 
 
-def test_a_damaged_file_is_refused(tmp_path):
-    files.save_array(tmp_path, "a", np.zeros(3 * files.MAPPED, np.uint8))
-    content = (tmp_path / "a.npy").read_bytes()
-    (tmp_path / "a.npy").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="mmap length"):
-        files.load_array(tmp_path, "a")
+@pytest.mark.parametrize("size", [8, files.MAPPED + files.PIECE // 2])
+@pytest.mark.parametrize(
+    "where", [70, -1]
+)  # in the header, which NumPy would read as well; in the array
+def test_a_byte_that_flipped_is_found(tmp_path, size, where):
+    digest = files.save_array(tmp_path, "a", np.zeros(size, np.uint8))
+    content = bytearray((tmp_path / "a.npy").read_bytes())
+    content[where] ^= 1
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(ArtifactError, match=r"a\.npy has sha256") as caught:
+        files.load_array(tmp_path, "a", digest)
+    assert caught.value.at == str(tmp_path)
     with pytest.raises(OSError, match=r"b\.npy"):
-        files.load_array(tmp_path, "b")
+        files.load_array(tmp_path, "b", digest)
+
+
+def test_a_document_comes_back_as_it_was_written(tmp_path):
+    file = tmp_path / "index.json"
+    files.save_document(file, {"format": "f/1", "eps": 1e-5, "names": ("a", "b")})
+    assert files.load_document(file, "f/1") == {
+        "format": "f/1",
+        "eps": 1e-5,
+        "names": ["a", "b"],
+        "sha256": files.document_digest({"format": "f/1", "eps": 1e-5, "names": ["a", "b"]}),
+    }
+    with pytest.raises(ArtifactError, match=r"index\.json holds format 'f/1', expected 'f/2'"):
+        files.load_document(file, "f/2")
+    text = file.read_text()
+    for other in (text.replace("1e-05", "1e-06"), '{"format": "f/1"}'):
+        file.write_text(other)
+        with pytest.raises(ArtifactError, match=r"index\.json is not as it was written"):
+            files.load_document(file, "f/1")
+    for other in ("[]", "3", '{"format": null}'):
+        file.write_text(other)
+        with pytest.raises(ArtifactError, match="holds format None"):
+            files.load_document(file, "f/1")
+    file.write_text("{")
+    with pytest.raises(ValueError, match="property name"):
+        files.load_document(file, "f/1")

@@ -1,8 +1,8 @@
 """Graphs as text and folders: ``load`` of what ``save`` wrote is an equal graph.
 
-A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts) and a file for each array of a
-constant, bit by bit. Large arrays are mapped when a graph is loaded, and read as they are used; so their codes are not looked
-at again. Nothing in it needs the framework that the model came from.
+A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts, digests) and a file for each array
+of a constant, bit by bit. When a graph is loaded, every file is compared with its digest, so that codes need not be looked at
+again; large arrays are mapped. Nothing in it needs the framework that the model came from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,24 @@ import numpy as np
 
 from ladder.checks import PATH, accept
 from ladder.errors import GraphError, LadderError
-from ladder.files import Contents, load_array, replacing, save_array
+from ladder.files import (
+    Contents,
+    load_array,
+    load_document,
+    replacing,
+    save_array,
+    save_document,
+)
 from ladder.graph.constant import Constant
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph, Input, Node, Value
 from ladder.graph.layouts.serial import layouts_from_json, layouts_to_json
 from ladder.graph.operators import OPERATORS, STEPS, Operator
 from ladder.graph.tensor import DTYPES, TensorType, dtype_name
+from ladder.parallel import each
 from ladder.ttype import DENSE, Dense, GroupedType, Quantized, TType
 
-FORMAT = "ladder.graph/2"
+FORMAT = "ladder.graph/3"
 GRAPH, ARRAYS = "graph.json", "constants"
 CONTENTS = Contents("graph", GRAPH, (ARRAYS,))
 DAMAGED = "it was changed or damaged: write it again"
@@ -50,7 +57,11 @@ _CLASSES: Mapping[str, type] = {
 
 def to_json(graph: Graph) -> str:
     """Stable text of everything but the contents of constants."""
-    document = {
+    return json.dumps(_document(graph), indent=1)
+
+
+def _document(graph: Graph) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "inputs": [{"name": one.name, "type": encode(one.type)} for one in graph.inputs],
         "constants": [_constant_record(one) for one in graph.constants],
@@ -67,7 +78,6 @@ def to_json(graph: Graph) -> str:
         "decisions": [[one.stage, one.at, one.what, one.why] for one in graph.decisions],
         "layouts": layouts_to_json(graph.layouts),
     }
-    return json.dumps(document, indent=1)
 
 
 def save(graph: Graph, folder: Any) -> None:
@@ -88,18 +98,20 @@ def write(graph: Graph, folder: Path) -> None:
         OSError: one cannot be written.
     """
     (folder / ARRAYS).mkdir()
-    for place, constant in enumerate(graph.constants):
-        for name, array in _arrays(constant).items():
-            save_array(folder / ARRAYS, f"{place}.{name}", array)
-    (folder / GRAPH).write_text(to_json(graph), encoding="utf-8")
+    digests = {
+        name: save_array(folder / ARRAYS, name, array)
+        for place, constant in enumerate(graph.constants)
+        for name, array in _arrays(constant, place).items()
+    }
+    save_document(folder / GRAPH, {**_document(graph), "digests": digests}, indent=1)
 
 
-def _arrays(constant: Constant) -> dict[str, Any]:
-    """The arrays of a constant by their names."""
+def _arrays(constant: Constant, place: int) -> dict[str, Any]:
+    """The arrays of a constant by the names of their files."""
     value = constant.value
     if not isinstance(value, Quantized):
-        return {"value": value}
-    parts = {name: getattr(value, name) for name in PARTS}
+        return {f"{place}.value": value}
+    parts = {f"{place}.{name}": getattr(value, name) for name in PARTS}
     return {name: array for name, array in parts.items() if array is not None}
 
 
@@ -107,18 +119,12 @@ def load(folder: Any) -> Graph:
     """Read what :func:`save` wrote.
 
     Raises:
-        GraphError: the folder holds no graph, one of another version, or a damaged one.
+        GraphError: the folder holds no graph, or one that cannot be read.
+        ArtifactError: it is of another version, or a file is not as it was written.
     """
     path = accept(folder, PATH, "folder", at="Graph.load", error=GraphError)
     try:
-        document = json.loads((path / GRAPH).read_text(encoding="utf-8"))
-        if document.get("format") != FORMAT:
-            raise GraphError(
-                f"the folder holds format {document.get('format')!r}, expected {FORMAT!r}",
-                at=path,
-                hint="save the graph again with this version",
-            )
-        return _graph(document, path / ARRAYS)
+        return _graph(load_document(path / GRAPH, FORMAT), path / ARRAYS)
     except LadderError:
         raise
     except _MISREAD as error:
@@ -126,10 +132,13 @@ def load(folder: Any) -> Graph:
 
 
 def _graph(document: Json, folder: Path) -> Graph:
-    constants = tuple(
-        _constant(record, partial(load_array, folder), place)
-        for place, record in enumerate(document["constants"])
-    )
+    digests = document["digests"]
+
+    def constant(numbered: tuple[int, Json]) -> Constant:
+        place, record = numbered
+        return _constant(record, lambda name: load_array(folder, name, digests[name]), place)
+
+    constants = tuple(each(constant, list(enumerate(document["constants"]))))
     inputs = tuple(Input(one["name"], decode(one["type"])) for one in document["inputs"])
     values: tuple[Value, ...] = (*inputs, *constants)
     types = {one.name: one.type for one in values}

@@ -6,7 +6,6 @@ by the NumPy meaning of its plan, which rounds where the kernel rounds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import GraphError, LadderError, LaunchError
-from ladder.files import Contents, replacing
+from ladder.files import Contents, load_document, replacing, save_document
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, trace
 from ladder.graph.matmul import MatMul
@@ -51,7 +50,7 @@ from ladder.scheduler.search import schedule
 if TYPE_CHECKING:
     from ladder.torch.executor import Executor
 
-FORMAT = "ladder.model/1"
+FORMAT = "ladder.model/2"
 PLANS = "plans.json"
 CONTENTS = Contents("model", GRAPH_FILE, (ARRAYS, PLANS, RECORD, KERNELS, WEIGHTS))
 LAYER: Expected[Layer] = Expected(
@@ -280,12 +279,11 @@ class Model:
             {"node": layer.node, "why": layer.why, **self._plan_record(layer.plan)}
             for layer in self.layers
         ]
-        text = json.dumps({"format": FORMAT, "layers": records})
         with replacing(path, CONTENTS, at="Model.save", error=GraphError) as new:
             write_graph(self.graph, new)
             if self.built is not None:
                 self.built.write(new)
-            (new / PLANS).write_text(text, encoding="utf-8")
+            save_document(new / PLANS, {"format": FORMAT, "layers": records})
 
     def _plan_record(self, plan: Plan | PlanSet | None) -> dict[str, Any]:
         """A plan as text, or the number of the kernel that was built of it, which has the plan."""
@@ -301,26 +299,20 @@ class Model:
         """Read what :meth:`save` wrote.
 
         Raises:
-            GraphError: the folder holds no model, or a damaged one.
+            GraphError: the folder holds no model, or one that cannot be read.
+            ArtifactError: it is of another version, or a file is not as it was written.
             PlanError: a plan cannot be read.
         """
         path = accept(folder, PATH, "folder", at="Model.load", error=GraphError)
         graph, built = load_graph(path), load_built(path)
         try:
-            document = json.loads((path / PLANS).read_text(encoding="utf-8"))
-            found, records = document["format"], document["layers"]
+            records = load_document(path / PLANS, FORMAT)["layers"]
             plans = () if built is None else tuple(built.kernels)
             layers = tuple(_layer(record, plans) for record in records)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise GraphError(
                 f"the model cannot be read: {error}", at=path, hint="save it again"
             ) from error
-        if found != FORMAT:
-            raise GraphError(
-                f"the folder holds format {found!r}, expected {FORMAT!r}",
-                at=path,
-                hint="save the model again with this version",
-            )
         return cls(graph, layers, built)
 
     def __reduce__(self) -> tuple[Any, ...]:

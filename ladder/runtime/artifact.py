@@ -25,7 +25,15 @@ from ladder.checks import PATH, accept
 from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
-from ladder.files import Contents, replacing, write_files
+from ladder.files import (
+    DIGEST,
+    Contents,
+    check_digest,
+    check_document,
+    document_digest,
+    replacing,
+    write_files,
+)
 from ladder.runtime.versions import package_version
 from ladder.scheduler.members import members
 
@@ -34,7 +42,6 @@ FORMAT = 2
 OLDER = (1,)
 MANIFEST = "manifest.json"
 CONTENTS = Contents("artifact", MANIFEST, ("*.cu", "*.cubin", "*.listing.json"))
-DIGEST = "sha256"
 AGAIN = "compile the plan again and save it"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -138,7 +145,7 @@ class Artifact:
             "packing_version": self.packing_version,
             "kernels": kernels,
         }
-        manifest[DIGEST] = manifest_digest(manifest)
+        manifest[DIGEST] = document_digest(manifest)
         return {MANIFEST: (json.dumps(manifest, indent=2) + "\n").encode(), **files}
 
     @classmethod
@@ -234,20 +241,8 @@ def _manifest(read: Callable[[str], bytes], at: str) -> Json:
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found not in (*OLDER, FORMAT):
         raise ArtifactError(f"format {found}, this version reads {FORMAT}", at=at, hint=AGAIN)
-    if manifest.get(DIGEST) != manifest_digest(manifest):
-        raise ArtifactError(
-            f"{MANIFEST} is not as it was written",
-            at=at,
-            hint=f"it was changed or damaged: {AGAIN}",
-        )
+    check_document(MANIFEST, manifest, at=at, hint=AGAIN)
     return dict(manifest)
-
-
-def manifest_digest(manifest: Json) -> str:
-    """The sha256 of all fields but the digest itself."""
-    fields = {name: value for name, value in manifest.items() if name != DIGEST}
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_part(record: Json, read: Callable[[str], bytes], own: list[Json], at: str) -> Part:
@@ -285,11 +280,5 @@ def _content(record: Json, read: Callable[[str], bytes], at: str) -> bytes:
         content = read(name)
     except (OSError, KeyError) as error:
         raise ArtifactError(f"{name} is missing", at=at, hint=AGAIN) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != record["sha256"]:
-        raise ArtifactError(
-            f"{name} has sha256 {found[:12]}..., the manifest says {record['sha256'][:12]}...",
-            at=at,
-            hint=f"the file was changed or damaged: {AGAIN}",
-        )
+    check_digest(name, hashlib.sha256(content).hexdigest(), record["sha256"], at=at, hint=AGAIN)
     return content

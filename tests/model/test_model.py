@@ -15,7 +15,14 @@ import numpy as np
 import pytest
 
 import ladder
-from ladder.errors import GraphError, LaunchError, ShapeError, TypeDeclarationError
+from ladder.errors import (
+    ArtifactError,
+    GraphError,
+    LaunchError,
+    ShapeError,
+    TypeDeclarationError,
+)
+from ladder.files import save_document
 from ladder.graph.draft import Draft
 from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Gather, Linear, Scaled
 from ladder.graph.tensor import TensorType
@@ -194,11 +201,19 @@ def test_saving_replaces_a_model_or_a_graph_and_nothing_else(model, tmp_path, mo
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"format": "ladder.model/0", "layers": []}'])
-def test_a_damaged_folder_is_refused(model, tmp_path, text):
+@pytest.mark.parametrize(
+    "text, error, match",
+    [
+        ("{", GraphError, "the model cannot be read"),
+        ("{}", ArtifactError, r"plans\.json holds format None"),
+        ('{"format": "ladder.model/0", "layers": []}', ArtifactError, "holds format"),
+        ('{"format": "ladder.model/2", "layers": []}', ArtifactError, "not as it was written"),
+    ],
+)
+def test_a_damaged_folder_is_refused(model, tmp_path, text, error, match):
     model.save(tmp_path)
     (tmp_path / PLANS).write_text(text)
-    with pytest.raises(GraphError):
+    with pytest.raises(error, match=match):
         Model.load(tmp_path)
 
 
@@ -212,7 +227,7 @@ def test_plans_of_other_layers_are_refused(model, tmp_path):
         ([{**y, "node": "x"}, z], "the graph has"),
         ([{**y, "plan": z["plan"]}, z], "the plan of y is of"),
     ):
-        (tmp_path / PLANS).write_text(json.dumps({**document, "layers": layers}))
+        save_document(tmp_path / PLANS, {**document, "layers": layers})
         with pytest.raises(GraphError, match=match):
             Model.load(tmp_path)
 
@@ -372,15 +387,23 @@ def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
 def test_a_damaged_folder_of_a_built_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")
     model = compile_graph(small()).build()
-    for damage, match in (
-        (lambda f: (f / "built.json").write_text("{"), "cannot be read"),
-        (lambda f: (f / "built.json").write_text('{"format": "ladder.built/0"}'), "holds format"),
-        (lambda f: (f / "weights" / "0" / "weight.npy").unlink(), "cannot be read"),
-        (lambda f: (f / "weights" / "0" / "weight.npy").write_bytes(b""), "cannot be read"),
+    weight = Path("weights", "0", "weight.npy")
+
+    def flip(folder):
+        content = bytearray((folder / weight).read_bytes())
+        content[-1] ^= 1
+        (folder / weight).write_bytes(content)
+
+    other = '{"format": "ladder.built/0"}'
+    for damage, error, match in (
+        (lambda f: (f / "built.json").write_text("{"), GraphError, "cannot be read"),
+        (lambda f: (f / "built.json").write_text(other), ArtifactError, "holds format"),
+        (lambda f: (f / weight).unlink(), GraphError, "cannot be read"),
+        (flip, ArtifactError, r"weight\.npy has sha256"),
     ):
         model.save(tmp_path)
         damage(tmp_path)
-        with pytest.raises(GraphError, match=match):
+        with pytest.raises(error, match=match):
             Model.load(tmp_path)
     model.save(tmp_path)
     compile_graph(small()).save(tmp_path)  # not built: what was built before is not its own

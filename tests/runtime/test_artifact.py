@@ -7,7 +7,8 @@ import pytest
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
-from ladder.runtime.artifact import FORMAT, Artifact, Part, manifest_digest
+from ladder.files import document_digest
+from ladder.runtime.artifact import FORMAT, Artifact, Part
 
 
 def lowered(name="k"):
@@ -78,7 +79,7 @@ def _edit(folder, change, *, sealed=True):
     manifest = json.loads(path.read_text())
     change(manifest)
     if sealed:
-        manifest["sha256"] = manifest_digest(manifest)
+        manifest["sha256"] = document_digest(manifest)
     path.write_text(json.dumps(manifest))
 
 
