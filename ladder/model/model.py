@@ -28,7 +28,7 @@ from ladder.checks import (
 from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.files import Contents, load_document, replacing, save_document
 from ladder.graph.graph import GRAPH, Graph, Node
-from ladder.graph.interpret import ForeignFunctions, trace
+from ladder.graph.interpret import ForeignFunctions, inputs_of, trace
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Linear, QuantizeTokens
 from ladder.graph.operators.quantize import quantize_rows
@@ -37,7 +37,7 @@ from ladder.graph.serial import GRAPH as GRAPH_FILE
 from ladder.graph.serial import load as load_graph
 from ladder.graph.serial import write as write_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
-from ladder.graph.verify import Report, Row, cosine, relative
+from ladder.graph.verify import Report, Row, cosine, refuse_empty, relative
 from ladder.model.built import KERNELS, RECORD, WEIGHTS, Built, build
 from ladder.model.built import load as load_built
 from ladder.runtime.error_bar import bar_on
@@ -222,7 +222,12 @@ class Model:
         """Each layer's plan beside its float64 meaning on the same operands, within the derived error bar of its operator.
 
         The cosine of the report is that of the outputs when all layers run by their plans.
+
+        Raises:
+            GraphError: there are too few or too many inputs, or a layer has no rows with them.
+            ShapeError: an input does not have its shape.
         """
+        refuse_empty(self.graph, inputs_of(self.graph, inputs)[1])
         rows: list[Row] = []
         by_plan = {name: self._row(rows) for name in self._plans}
 

@@ -14,13 +14,13 @@ import torch
 
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Linear, QuantizedRows, QuantizeTokens
-from ladder.graph.verify import Report, Row
+from ladder.graph.verify import Report, Row, refuse_empty
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import weight_of
 from ladder.runtime.packed import to_torch
 from ladder.torch.executor import Executor, Values
 from ladder.torch.functions import apply_step, function_of
-from ladder.torch.inputs import Sizes, sizes_of
+from ladder.torch.inputs import Sizes, check_inputs, sizes_of
 from ladder.torch.places import Given, quantize_rows, signed
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
@@ -35,7 +35,11 @@ def verify(executor: Executor, *inputs: Tensor) -> Report:
     """Each kernel's product beside the float64 one of the same operands, within the derived bar of its operator.
 
     The cosine of the report is the least of the outputs, beside the float64 meaning of the whole graph.
+
+    Raises:
+        GraphError: a layer has no rows with these inputs; other errors are those of a call.
     """
+    refuse_empty(executor.graph, check_inputs(executor.graph, inputs, executor.place.device)[1])
     rows: list[Row] = []
 
     def beside(task: Product, given: Given, y: Tensor) -> None:

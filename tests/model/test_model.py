@@ -24,7 +24,17 @@ from ladder.errors import (
 )
 from ladder.files import save_document
 from ladder.graph.draft import Draft
-from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Gather, Linear, Scaled
+from ladder.graph.operators import (
+    Activated,
+    AddBias,
+    AddResidual,
+    Concat,
+    Gated,
+    Gather,
+    Linear,
+    Scaled,
+    Unary,
+)
 from ladder.graph.tensor import TensorType
 from ladder.model.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
@@ -136,6 +146,33 @@ def test_symbolic_rows_get_plans_for_every_m():
     for rows in (0, 1, 20):
         x = RNG.normal(size=(rows, 64)).astype(np.float16)
         assert model(x, mode="plan").shape == (rows, 64)
+
+
+def test_no_rows_cannot_be_verified():
+    torch = pytest.importorskip("torch")
+    graph = small(ladder.graph.extent.symbol("rows"), bias=False)
+    model = compile_graph(graph)
+    none = torch.zeros(0, 64).half()
+    module = torch.nn.Linear(64, 8).half()
+    imported = ladder.from_torch(module, (torch.zeros(3, 64).half(),), dynamic=({0: "rows"},))
+    for verify, layer, n in (
+        (model.verify, "y", 64),
+        (model.on("cpu").verify, "y", 64),
+        (lambda x: ladder.verify(imported, module, (x,)), imported.nodes[0].name, 8),
+    ):
+        with pytest.raises(GraphError, match=rf"{layer} is \[0, {n}\]: there is nothing to verify"):
+            verify(none)
+    assert model.verify(X[:1]).ok
+
+
+def test_a_cache_that_is_still_empty_can_be_verified():
+    draft = Draft()
+    x = draft.input("x", TensorType((1, 64), "float16"))
+    past = draft.input("past", TensorType((ladder.graph.extent.symbol("context"), 64), "float16"))
+    w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))
+    y = draft.add(Linear(), (x, w), "y")
+    draft.outputs = [draft.add(Concat(0), (draft.add(Unary("negative"), (past,), "n"), y), "all")]
+    assert compile_graph(draft.graph()).verify(X[:1], X[:0]).ok
 
 
 def test_what_no_kernel_takes_runs_by_meaning_and_says_why():
