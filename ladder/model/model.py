@@ -27,6 +27,7 @@ from ladder.checks import (
 )
 from ladder.errors import GraphError, LadderError, LaunchError
 from ladder.files import Contents, load_document, replacing, save_document
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, inputs_of, trace
 from ladder.graph.matmul import MatMul
@@ -368,9 +369,8 @@ def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence
     assert isinstance(node.op, Linear)
     y = plan.run(*kernel_operands(graph, node, plan.op, operands)).astype(np.float64)
     steps, place = rest_of(node.op, plan.op)
-    for step in steps:
-        y = step.apply(y, tuple(operands[place : place + step.operands]))
-        place += step.operands
+    for step, given in with_operands(steps, operands[place:]):
+        y = step.apply(y, given)
     return np.asarray(y)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from ladder.errors import GraphError
+from ladder.graph.epilogue import with_operands
 from ladder.graph.extent import Sizes, shape_of, value_of
 from ladder.graph.operators import (
     ROW_TARGETS,
@@ -168,12 +169,14 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
 
 
 def _linear(op: Linear, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    # paired ahead: what torch.compile traces is a plain loop
+    places = range(sum(step.operands for step in op.epilogue))
+    steps = tuple(with_operands(op.epilogue, places))
+
     def run(x: Tensor, w: Tensor, *operands: Tensor) -> Tensor:
         y = functional.linear(x, w.to(x.dtype))
-        place = 0
-        for step in op.epilogue:
-            y = apply_step(step, y, operands[place : place + step.operands])
-            place += step.operands
+        for step, taken in steps:
+            y = apply_step(step, y, tuple(operands[place] for place in taken))
         return y
 
     return run

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Linear, QuantizedRows, QuantizeTokens
 from ladder.graph.verify import Report, Row, refuse_empty
@@ -61,8 +62,8 @@ def _row(executor: Executor, task: Product, given: Given, y: Tensor) -> Row:
     if given.bias is not None:
         want = want + given.bias.double()
     added = () if given.residual is None else (given.residual.double(),)
-    for step in op.epilogue:
-        want = apply_step(step, want, added if step.operands else ())
+    for step, taken in with_operands(op.epilogue, added):
+        want = apply_step(step, want, taken)
     error = float((y.double() - want).norm() / want.norm())
     bar = bar_on(executor.plans[task.node], x, weight)
     return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
@@ -93,13 +94,11 @@ def _meaning(node: Node, operands: list[Tensor], sizes: Sizes, device: Any) -> T
         y = function_of(node.op, sizes, device)(*operands)
         return _wide(y)
     y = operands[0] @ operands[1].T
-    place = 2
-    for step in node.op.epilogue:
+    for step, taken in with_operands(node.op.epilogue, operands[2:]):
         if isinstance(step, QuantizedRows):
             y = _rows(y, step.target)
-            continue
-        y = apply_step(step, y, tuple(operands[place : place + step.operands]))
-        place += step.operands
+        else:
+            y = apply_step(step, y, taken)
     return y
 
 
