@@ -1,7 +1,7 @@
 """What a matmul does to its sums before it stores them, as data: each step is a value with a meaning.
 
 A fused graph states here what its kernels are to do; operands of the steps follow x and the weight among the operator's
-inputs, in the order of the steps.
+inputs, in the order of the steps. The step that quantises rows is beside the operator that does: ``operators/quantize.py``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EpilogueStep:
 
 
 @dataclass(frozen=True)
-class AddBias(EpilogueStep):
+class Biased(EpilogueStep):
     """``y + bias[N]``."""
 
     kind: ClassVar[str] = "bias"

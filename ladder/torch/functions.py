@@ -19,9 +19,9 @@ from ladder.graph.extent import Sizes, shape_of, value_of
 from ladder.graph.operators import (
     ROW_TARGETS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -153,7 +153,7 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
         GraphError: torch does not run it.
     """
     match step:
-        case AddBias() | AddResidual():
+        case Biased() | AddResidual():
             return y + operands[0]
         case Scaled(factor):
             return y * factor

@@ -26,8 +26,8 @@ from ladder.files import save_document
 from ladder.graph.draft import Draft
 from ladder.graph.operators import (
     Activated,
-    AddBias,
     AddResidual,
+    Biased,
     Concat,
     Gated,
     Gather,
@@ -56,7 +56,7 @@ def small(m=3, bias=True, steps=STEPS):
     operands = [x] * sum(step.operands for step in steps)
     if bias:
         b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
-        steps, operands = [AddBias(), *steps], [b, *operands]
+        steps, operands = [Biased(), *steps], [b, *operands]
     y = draft.add(Linear(tuple(steps)), (x, w, *operands), "y")
     draft.outputs = [draft.add(Linear(), (y, w), "z")]
     return draft.graph()

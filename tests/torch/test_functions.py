@@ -15,9 +15,9 @@ from ladder.graph.operators import (  # noqa: E402
     PAIRS,
     STEPS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -74,7 +74,7 @@ CASES = [
     (Where(), [TRUE, normal(4, 6), normal(6)]),
     (Cast("float32"), [normal(3)]),
     (Cast("int64"), [5 * normal(9)]),
-    (Linear((AddBias(), Activated("silu"), AddResidual())), [normal(2, 3, 8), normal(6, 8), normal(6), normal(2, 3, 6)]),
+    (Linear((Biased(), Activated("silu"), AddResidual())), [normal(2, 3, 8), normal(6, 8), normal(6), normal(2, 3, 6)]),
     (MatrixProduct(), [normal(2, 3, 4), normal(4, 5)]),
     (Attention(), [normal(2, 4, 6, 8), normal(2, 4, 7, 8), normal(2, 4, 7, 8)]),
     (Attention(causal=True, scale=0.3), [normal(2, 4, 6, 8), normal(2, 2, 6, 8), normal(2, 2, 6, 8)]),
@@ -137,7 +137,7 @@ def test_every_operator_has_a_function_or_a_reason():
 def test_steps_of_an_epilogue():
     y, other = normal(3, 8), normal(3, 8)
     steps = {
-        AddBias(): (other[0],),
+        Biased(): (other[0],),
         AddResidual(): (other,),
         Scaled(0.5): (),
         Activated("gelu_tanh"): (),

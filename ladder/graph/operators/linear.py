@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.epilogue import AddBias, EpilogueStep, T, refusal, with_operands
+from ladder.graph.epilogue import Biased, EpilogueStep, T, refusal, with_operands
 from ladder.graph.extent import Extent, Sizes, broadcast, product, same
 from ladder.graph.matmul import OUTPUTS, MatMul, matmul
 from ladder.graph.operators.base import Operator
@@ -101,7 +101,7 @@ class Linear(Operator):
 
     @property
     def _adds_bias(self) -> bool:
-        return self.epilogue[:1] == (AddBias(),)
+        return self.epilogue[:1] == (Biased(),)
 
     @property
     def kernel_steps(self) -> int:

@@ -12,9 +12,9 @@ from ladder.graph.extent import symbol
 from ladder.graph.operators import (
     OPERATORS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -83,7 +83,7 @@ def test_silu_of_large_numbers_stays_finite():
 def test_linear_and_its_epilogue_step_by_step():
     x, w = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(6, 4))
     bias, residual = RNG.normal(size=6), RNG.normal(size=(2, 3, 3))
-    op = Linear((Scaled(2.0), AddBias(), Gated("silu"), AddResidual()))
+    op = Linear((Scaled(2.0), Biased(), Gated("silu"), AddResidual()))
     y = np.zeros((2, 3, 3))
     for i in range(2):
         for j in range(3):
@@ -98,8 +98,8 @@ def test_linear_and_its_epilogue_step_by_step():
 @pytest.mark.parametrize(
     "steps, operands, text",
     [
-        ((AddBias(),), (), "0 operands for the epilogue bias"),
-        ((AddBias(),), ((5,),), "bias and output channels: 5 and 6"),
+        ((Biased(),), (), "0 operands for the epilogue bias"),
+        ((Biased(),), ((5,),), "bias and output channels: 5 and 6"),
         ((AddResidual(),), ((B, 7),), "residual"),
         ((), ((6,),), "1 operands for the epilogue of no step"),
     ],
