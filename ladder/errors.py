@@ -80,7 +80,7 @@ class ToolchainError(LadderError):
 
 
 class ArtifactError(LadderError):
-    """A saved kernel is incomplete, foreign or of another version."""
+    """A saved kernel, graph or model is incomplete, damaged, foreign or of another version."""
 
 
 class LaunchError(LadderError):

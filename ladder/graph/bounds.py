@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import Node
 from ladder.graph.operators import (
     FUNCTIONS,
@@ -185,10 +186,7 @@ def _linear(
     if isinstance(quantisation.x, np.ndarray):
         moved = np.broadcast_to(quantisation.x, x.shape)
         error = error + independent(moved, np.abs(w) + quantisation.w)
-    place = 0
-    for step in op.epilogue:
-        given = tuple(others[place : place + step.operands])
-        place += step.operands
+    for step, given in with_operands(op.epilogue, others):
         error = _through(step, y, error)
         y = step.apply(y, given)
         error = error + roundoff * FUNCTION_ROUNDINGS * (

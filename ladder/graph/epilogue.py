@@ -1,15 +1,15 @@
 """What a matmul does to its sums before it stores them, as data: each step is a value with a meaning.
 
 A fused graph states here what its kernels are to do; operands of the steps follow x and the weight among the operator's
-inputs, in the order of the steps.
+inputs, in the order of the steps. The step that quantises rows is beside the operator that does: ``operators/quantize.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ladder.checks import accept, one_of
 from ladder.errors import ShapeError
@@ -39,7 +39,7 @@ class EpilogueStep:
 
 
 @dataclass(frozen=True)
-class AddBias(EpilogueStep):
+class Biased(EpilogueStep):
     """``y + bias[N]``."""
 
     kind: ClassVar[str] = "bias"
@@ -134,6 +134,20 @@ class AddResidual(EpilogueStep):
     def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:
         """The sum."""
         return y + operands[0]
+
+
+T = TypeVar("T")
+
+
+def with_operands(
+    steps: Iterable[EpilogueStep], operands: Sequence[T]
+) -> Iterator[tuple[EpilogueStep, tuple[T, ...]]]:
+    """Each step with its own of ``operands`` (arrays, tensors, types or names), which lie one behind the other."""
+    first = 0
+    for step in steps:
+        last = first + step.operands
+        yield step, tuple(operands[first:last])
+        first = last
 
 
 #: steps that kernels of matmuls do, by the names that :func:`ladder.matmul` takes

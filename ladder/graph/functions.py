@@ -19,9 +19,14 @@ def _sigmoid(x: Array) -> Array:
     return result
 
 
+#: x below which gelu is -0 in float64; at -inf, where a product would be NaN, it is its limit, as kernels have it
+GELU_LEAST = -40.0
+
+
 def _gelu(x: Array) -> Array:
     # erfc keeps its digits where 1 + erf cancels
-    result: Array = 0.5 * x * _erfc(-x / math.sqrt(2)) if x.size else real(x)
+    low = np.maximum(x, GELU_LEAST)
+    result: Array = 0.5 * low * _erfc(-low / math.sqrt(2)) if x.size else real(x)
     return result
 
 
@@ -43,7 +48,7 @@ FUNCTIONS: Mapping[str, Callable[[Array], Array]] = MappingProxyType(
         "negative": np.negative,
         "not": np.logical_not,
         "reciprocal": np.reciprocal,
-        "relu": lambda x: np.maximum(x, 0),
+        "relu": lambda x: np.where(x < 0, 0, x),  # keeps -0 and NaN, as torch and kernels do
         "rsqrt": lambda x: 1 / np.sqrt(x),
         "sigmoid": _sigmoid,
         "silu": lambda x: x * _sigmoid(x),

@@ -27,8 +27,8 @@ from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import (
     ACTIVATIONS,
     Activated,
-    AddBias,
     AddResidual,
+    Biased,
     Binary,
     EpilogueStep,
     Gated,
@@ -90,7 +90,7 @@ def bias(draft: Draft, node: Node) -> None:
         layer = _layer(draft, one)
         fits = layer is not None and constant.type.shape in ((layer.type.shape[-1],), (1,), ())
         if layer is not None and fits and node.type.shape == layer.type.shape:
-            _extended(draft, node, layer, AddBias(), other)
+            _extended(draft, node, layer, Biased(), other)
             return
 
 
@@ -130,7 +130,7 @@ def _merged(draft: Draft, layers: list[Node], name: str) -> tuple[Linear, tuple[
     steps = {op.epilogue for op in ops}
     if len({layer.inputs[0] for layer in layers}) > 1:
         return None
-    if len(set(ops)) > 1 or steps - {(), (AddBias(),)}:
+    if len(set(ops)) > 1 or steps - {(), (Biased(),)}:
         draft.decide("fuse", names, "left apart", "their types or epilogues differ")
         return None
     weight = _stacked(draft, [layer.inputs[1] for layer in layers], name)

@@ -11,11 +11,13 @@ from ladder.errors import GraphError, TypeDeclarationError
 from ladder.graph.extent import bind
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Foreign
-from ladder.graph.tensor import Array, TensorType
+from ladder.graph.tensor import DTYPES, Array, TensorType
 from ladder.ttype.arrays import as_array
 
 #: what the caller's framework computes, by the target of a :class:`~ladder.graph.operators.Foreign`
 ForeignFunctions = Mapping[str, Callable[..., Any]]
+#: kinds of NumPy's dtypes of truths and whole numbers
+WHOLE = "biu"
 #: another way to compute a node: from the node and its operands to its value, or None for the meaning
 Instead = Callable[[Node, Sequence[Array]], Array | None]
 
@@ -88,7 +90,7 @@ def inputs_of(graph: Graph, given: Sequence[Any]) -> tuple[dict[str, Array], dic
     Raises:
         GraphError: there are too few or too many.
         ShapeError: one does not have its shape.
-        TypeDeclarationError: one does not hold real numbers.
+        TypeDeclarationError: one does not hold real numbers, or not whole ones where its type does.
     """
     if len(given) != len(graph.inputs):
         raise GraphError(
@@ -106,6 +108,13 @@ def inputs_of(graph: Graph, given: Sequence[Any]) -> tuple[dict[str, Array], dic
                 f"expected real numbers, found an array of dtype {found.dtype}",
                 at=at,
                 hint="pass an array of a float or integer dtype; ml_dtypes' dtypes are welcome",
+            )
+        whole = DTYPES[one.type.element][0].kind in WHOLE
+        if whole and found.dtype.kind not in WHOLE:  # digits would be cut off
+            raise TypeDeclarationError(
+                f"expected whole numbers, found an array of dtype {found.dtype}",
+                at=at,
+                hint=f"convert it: array.astype({one.type.dtype!r})",
             )
         bind(one.type.shape, found.shape, sizes, at)
         values[one.name] = as_meant(found, one.type)

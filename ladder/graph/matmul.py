@@ -23,7 +23,14 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.graph.epilogue import KERNEL_STEPS, AddResidual, EpilogueStep, Gated, refusal
+from ladder.graph.epilogue import (
+    KERNEL_STEPS,
+    AddResidual,
+    EpilogueStep,
+    Gated,
+    refusal,
+    with_operands,
+)
 from ladder.ttype import (
     ComputeType,
     Dense,
@@ -202,8 +209,8 @@ class MatMul:
         if bias is not None:
             y = y + self._operand("bias", bias, self.n)
         added = self._residual(residual, rows.shape[:-1])
-        for step in self.epilogue:
-            y = step.apply(y, added if step.operands else ())
+        for step, operands in with_operands(self.epilogue, added):
+            y = step.apply(y, operands)
         return np.asarray(y, dtype=np.float64)
 
     def _residual(

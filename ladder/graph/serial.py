@@ -1,8 +1,8 @@
 """Graphs as text and folders: ``load`` of what ``save`` wrote is an equal graph.
 
-A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts) and a file for each array of a
-constant, bit by bit. Large arrays are mapped when a graph is loaded, and read as they are used; so their codes are not looked
-at again. Nothing in it needs the framework that the model came from.
+A folder holds ``graph.json`` (inputs, nodes, outputs, types of constants, decisions, layouts, digests) and a file for each array
+of a constant, bit by bit. When a graph is loaded, every file is compared with its digest, so that codes need not be looked at
+again; large arrays are mapped. Nothing in it needs the framework that the model came from.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,26 @@ import numpy as np
 
 from ladder.checks import PATH, accept
 from ladder.errors import GraphError, LadderError
-from ladder.files import load_array, save_array
+from ladder.files import (
+    Contents,
+    load_array,
+    load_document,
+    replacing,
+    save_array,
+    save_document,
+)
 from ladder.graph.constant import Constant
 from ladder.graph.extent import Symbolic
 from ladder.graph.graph import Decision, Graph, Input, Node, Value
 from ladder.graph.layouts.serial import layouts_from_json, layouts_to_json
 from ladder.graph.operators import OPERATORS, STEPS, Operator
 from ladder.graph.tensor import DTYPES, TensorType, dtype_name
+from ladder.parallel import each
 from ladder.ttype import DENSE, Dense, GroupedType, Quantized, TType
 
-FORMAT = "ladder.graph/2"
-GRAPH, CONSTANTS = "graph.json", "constants"
+FORMAT = "ladder.graph/3"
+GRAPH, ARRAYS = "graph.json", "constants"
+CONTENTS = Contents("graph", GRAPH, (ARRAYS,))
 DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
@@ -49,7 +57,11 @@ _CLASSES: Mapping[str, type] = {
 
 def to_json(graph: Graph) -> str:
     """Stable text of everything but the contents of constants."""
-    document = {
+    return json.dumps(_document(graph), indent=1)
+
+
+def _document(graph: Graph) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "inputs": [{"name": one.name, "type": encode(one.type)} for one in graph.inputs],
         "constants": [_constant_record(one) for one in graph.constants],
@@ -66,52 +78,53 @@ def to_json(graph: Graph) -> str:
         "decisions": [[one.stage, one.at, one.what, one.why] for one in graph.decisions],
         "layouts": layouts_to_json(graph.layouts),
     }
-    return json.dumps(document, indent=1)
 
 
 def save(graph: Graph, folder: Any) -> None:
-    """Write a graph to a folder, which is made where it is missing.
+    """Write a graph to a folder, whole or not at all; a graph that stands there is replaced.
 
     Raises:
-        GraphError: the folder cannot be written.
+        GraphError: the folder holds something else, or cannot be written.
     """
     path = accept(folder, PATH, "folder", at="Graph.save", error=GraphError)
-    arrays: dict[str, Any] = {}
-    for place, constant in enumerate(graph.constants):
-        value = constant.value
-        parts = (
-            {name: getattr(value, name) for name in PARTS}
-            if isinstance(value, Quantized)
-            else {"value": value}
-        )
-        arrays.update({f"{place}.{name}": one for name, one in parts.items() if one is not None})
-    try:
-        (path / CONSTANTS).mkdir(parents=True, exist_ok=True)
-        for name, array in arrays.items():
-            save_array(path / CONSTANTS, name, array)
-        (path / GRAPH).write_text(to_json(graph), encoding="utf-8")
-    except OSError as error:
-        raise GraphError(
-            f"the graph cannot be written: {error}", at=path, hint="choose another folder"
-        ) from error
+    with replacing(path, CONTENTS, at="Graph.save", error=GraphError) as new:
+        write(graph, new)
+
+
+def write(graph: Graph, folder: Path) -> None:
+    """Write a graph's files into an empty folder.
+
+    Raises:
+        OSError: one cannot be written.
+    """
+    (folder / ARRAYS).mkdir()
+    digests = {
+        name: save_array(folder / ARRAYS, name, array)
+        for place, constant in enumerate(graph.constants)
+        for name, array in _arrays(constant, place).items()
+    }
+    save_document(folder / GRAPH, {**_document(graph), "digests": digests}, indent=1)
+
+
+def _arrays(constant: Constant, place: int) -> dict[str, Any]:
+    """The arrays of a constant by the names of their files."""
+    value = constant.value
+    if not isinstance(value, Quantized):
+        return {f"{place}.value": value}
+    parts = {f"{place}.{name}": getattr(value, name) for name in PARTS}
+    return {name: array for name, array in parts.items() if array is not None}
 
 
 def load(folder: Any) -> Graph:
     """Read what :func:`save` wrote.
 
     Raises:
-        GraphError: the folder holds no graph, one of another version, or a damaged one.
+        GraphError: the folder holds no graph, or one that cannot be read.
+        ArtifactError: it is of another version, or a file is not as it was written.
     """
     path = accept(folder, PATH, "folder", at="Graph.load", error=GraphError)
     try:
-        document = json.loads((path / GRAPH).read_text(encoding="utf-8"))
-        if document.get("format") != FORMAT:
-            raise GraphError(
-                f"the folder holds format {document.get('format')!r}, expected {FORMAT!r}",
-                at=path,
-                hint="save the graph again with this version",
-            )
-        return _graph(document, path / CONSTANTS)
+        return _graph(load_document(path / GRAPH, FORMAT), path / ARRAYS)
     except LadderError:
         raise
     except _MISREAD as error:
@@ -119,10 +132,13 @@ def load(folder: Any) -> Graph:
 
 
 def _graph(document: Json, folder: Path) -> Graph:
-    constants = tuple(
-        _constant(record, partial(load_array, folder), place)
-        for place, record in enumerate(document["constants"])
-    )
+    digests = document["digests"]
+
+    def constant(numbered: tuple[int, Json]) -> Constant:
+        place, record = numbered
+        return _constant(record, lambda name: load_array(folder, name, digests[name]), place)
+
+    constants = tuple(each(constant, list(enumerate(document["constants"]))))
     inputs = tuple(Input(one["name"], decode(one["type"])) for one in document["inputs"])
     values: tuple[Value, ...] = (*inputs, *constants)
     types = {one.name: one.type for one in values}

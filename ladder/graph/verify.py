@@ -100,11 +100,12 @@ def verify(
         seed: of those.
 
     Raises:
-        GraphError: the graph and the model have no value in common.
+        GraphError: the graph and the model have no value in common, or the inputs leave nothing to compare.
         ModelImportError: what runs the model (torch, or onnx) is missing.
     """
     graph = accept(graph, GRAPH, "graph", at="verify", error=GraphError)
     given = list(inputs) if inputs is not None else example_inputs(graph, seed)
+    refuse_empty(graph, inputs_of(graph, given)[1])
     is_onnx = isinstance(model, (str, Path)) or type(model).__module__.startswith("onnx")
     if is_onnx:
         from ladder.graph.importers.onnx import traced as traced_onnx
@@ -162,7 +163,7 @@ def compare(
         outputs: what the model returned.
 
     Raises:
-        GraphError: the graph and the model have no value in common.
+        GraphError: the graph and the model have no value in common, or the inputs leave nothing to compare.
     """
     if not any(node.origin in model for node in graph.nodes):
         raise GraphError(
@@ -170,8 +171,9 @@ def compare(
             at="verify",
             hint="give the model that the graph was imported from",
         )
-    own = trace(graph, inputs, instead=lambda node, _: _foreign(node, model))
     values, sizes = inputs_of(graph, inputs)
+    refuse_empty(graph, sizes)
+    own = trace(graph, inputs, instead=lambda node, _: _foreign(node, model))
     pending: Pending = {}
     rows = []
     for node in graph.nodes:
@@ -191,6 +193,24 @@ def compare(
     mine = [own[name] for name in graph.outputs]
     cosines = [cosine(a, np.asarray(b)) for a, b in zip(mine, outputs, strict=True)]
     return Report(tuple(rows), min(cosines, default=1.0))
+
+
+def refuse_empty(graph: Graph, sizes: Sizes) -> None:
+    """Refuse inputs with which a layer, or the whole, computes nothing: no error and no cosine says anything of it.
+
+    Other values may be empty: a cache is at the first token.
+
+    Raises:
+        GraphError: the result of a linear layer, or an output, has 0 elements.
+    """
+    for name in (*(node.name for node in graph.of(Linear)), *graph.outputs):
+        shape = shape_of(graph.types[name].shape, sizes)
+        if 0 in shape:
+            raise GraphError(
+                f"{name} is {list(shape)}: there is nothing to verify",
+                at="verify",
+                hint="give inputs of one row or more",
+            )
 
 
 def _foreign(node: Node, model: Mapping[str, Array]) -> Array | None:

@@ -1,20 +1,18 @@
 """What a model that was built has beside its graph: compiled kernels, and weights that are packed for them.
 
 A folder holds ``kernels/N`` (artifacts), ``weights/N`` (a file for each packed array) and ``built.json``, which says what each is
-for. Packed arrays are mapped when they are loaded, and read once, on their way to a GPU.
+for, and its digest. Packed arrays are compared with that when they are loaded, and mapped.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ladder.errors import GraphError
-from ladder.files import load_array, save_array
+from ladder.files import load_array, load_document, save_array, save_document, write_files
 from ladder.graph.graph import Graph
 from ladder.parallel import each
 from ladder.runtime.arrays import numpy_dtype
@@ -25,7 +23,7 @@ from ladder.runtime.packed import Packed
 from ladder.torch.tasks import Quantisation, tasks_of
 from ladder.ttype import Quantized
 
-FORMAT = "ladder.built/1"
+FORMAT = "ladder.built/2"
 RECORD, KERNELS, WEIGHTS = "built.json", "kernels", "weights"
 
 
@@ -53,29 +51,32 @@ class Built:
             self._there[key] = self.weights[name].to(device)
         return self._there[key]
 
-    def save(self, folder: Path) -> None:
-        """Write the folder's files; those of an older model there are replaced.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the copies on devices."""
+        return (Built, (dict(self.kernels), dict(self.weights)))
+
+    def write(self, folder: Path) -> None:
+        """Write kernels, packed weights and what they are for into a folder that has none.
 
         Raises:
             OSError: a file cannot be written.
         """
-        for part in (KERNELS, WEIGHTS):
-            shutil.rmtree(folder / part, ignore_errors=True)
         for number, kernel in enumerate(self.kernels.values()):
-            kernel.save(folder / KERNELS / str(number))
+            write_files(folder / KERNELS / str(number), kernel.artifact().files())
         record: dict[str, Any] = {"format": FORMAT, "kernels": len(self.kernels), "weights": []}
         for number, (name, packed) in enumerate(self.weights.items()):
             target = folder / WEIGHTS / str(number)
             target.mkdir(parents=True)
-            for part, array in packed.numpy().items():
-                save_array(target, part, array)
-            owner = next(
-                n
-                for n, kernel in enumerate(self.kernels.values())
-                if getattr(kernel, "packing", None) == packed.packing
-            )
-            record["weights"].append({"name": name, "kernel": owner})
-        (folder / RECORD).write_text(json.dumps(record), encoding="utf-8")
+            arrays = packed.numpy().items()
+            digests = {part: save_array(target, part, array) for part, array in arrays}
+            one = {"name": name, "kernel": self._owner(packed), "digests": digests}
+            record["weights"].append(one)
+        save_document(folder / RECORD, record)
+
+    def _owner(self, packed: Packed) -> int:
+        """The number of a kernel that reads a weight."""
+        packings = [getattr(kernel, "packing", None) for kernel in self.kernels.values()]
+        return packings.index(packed.packing)
 
 
 def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
@@ -105,26 +106,25 @@ def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
 
 
 def load(folder: Path) -> Built | None:
-    """Read what :meth:`Built.save` wrote; None where a model was saved before it was built.
+    """Read what :meth:`Built.write` wrote; None where a model was saved before it was built.
 
     Raises:
-        GraphError: a file is missing, damaged, or of another version.
+        GraphError: a file is missing, or cannot be read.
+        ArtifactError: one is of another version, or is not as it was written.
     """
     if not (folder / RECORD).is_file():
         return None
     try:
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        if record["format"] != FORMAT:
-            raise GraphError(
-                f"the folder holds format {record['format']!r}, expected {FORMAT!r}",
-                at=folder,
-                hint="build the model again and save it",
-            )
+        record = load_document(folder / RECORD, FORMAT)
         kernels = [load_kernel(folder / KERNELS / str(n)) for n in range(record["kernels"])]
-        weights = {
-            one["name"]: _packed(folder / WEIGHTS / str(number), kernels[one["kernel"]].packing)
-            for number, one in enumerate(record["weights"])
-        }
+
+        def packed(numbered: tuple[int, Mapping[str, Any]]) -> Packed:
+            number, one = numbered
+            packing = kernels[one["kernel"]].packing
+            return _packed(folder / WEIGHTS / str(number), packing, one["digests"])
+
+        names = [one["name"] for one in record["weights"]]
+        weights = dict(zip(names, each(packed, list(enumerate(record["weights"]))), strict=True))
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise GraphError(
             f"kernels or packed weights cannot be read: {error}",
@@ -134,9 +134,9 @@ def load(folder: Path) -> Built | None:
     return Built({kernel.plan: kernel for kernel in kernels}, weights)
 
 
-def _packed(folder: Path, packing: Any) -> Packed:
+def _packed(folder: Path, packing: Any, digests: Mapping[str, str]) -> Packed:
     arrays = {
-        name: load_array(folder, name).view(numpy_dtype(dtype))
+        name: load_array(folder, name, digests[name]).view(numpy_dtype(dtype))
         for name, (_, dtype) in packing.shapes().items()
     }
     return Packed(packing, arrays)

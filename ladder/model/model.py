@@ -6,28 +6,44 @@ by the NumPy meaning of its plan, which rounds where the kernel rounds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ladder.checks import PATH, accept, one_of, shown
+from ladder.checks import (
+    PATH,
+    Expected,
+    accept,
+    accept_fields,
+    instance,
+    one_of,
+    optional,
+    several,
+    shown,
+)
 from ladder.errors import GraphError, LadderError, LaunchError
+from ladder.files import Contents, load_document, replacing, save_document
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import GRAPH, Graph, Node
-from ladder.graph.interpret import ForeignFunctions, trace
+from ladder.graph.interpret import ForeignFunctions, inputs_of, trace
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Linear, QuantizeTokens
 from ladder.graph.operators.quantize import quantize_rows
+from ladder.graph.serial import ARRAYS
+from ladder.graph.serial import GRAPH as GRAPH_FILE
 from ladder.graph.serial import load as load_graph
+from ladder.graph.serial import write as write_graph
 from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
-from ladder.graph.verify import Report, Row, cosine, relative
-from ladder.model.built import RECORD, Built, build
+from ladder.graph.verify import Report, Row, cosine, refuse_empty, relative
+from ladder.model.built import KERNELS, RECORD, WEIGHTS, Built, build
 from ladder.model.built import load as load_built
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
+from ladder.runtime.plain import check_gradient
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.search import schedule
@@ -35,9 +51,26 @@ from ladder.scheduler.search import schedule
 if TYPE_CHECKING:
     from ladder.torch.executor import Executor
 
-FORMAT = "ladder.model/1"
+FORMAT = "ladder.model/2"
 PLANS = "plans.json"
+CONTENTS = Contents("model", GRAPH_FILE, (ARRAYS, PLANS, RECORD, KERNELS, WEIGHTS))
+LAYER: Expected[Layer] = Expected(
+    "a Layer",
+    lambda value: isinstance(value, Layer) and isinstance(value.plan, (Plan, PlanSet, type(None))),
+    lambda value: value,
+    "compile_graph(graph) plans them",
+)
 MODES = one_of(("meaning", "plan"))
+
+
+#: what the fields of a model have to be
+FIELDS: Mapping[str, Expected[Any]] = MappingProxyType(
+    {
+        "graph": GRAPH,
+        "layers": several(LAYER, "a tuple of Layer"),
+        "built": optional(instance(Built, "model.build() makes one")),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +83,8 @@ class Model:
         built: its kernels and packed weights; None before :meth:`build`.
 
     Raises:
-        GraphError: the layers are not those of the graph, or a plan is of another operator than its layer.
+        GraphError: a field is of another kind, the layers are not those of the graph, or a plan is of another operator than
+            its layer.
     """
 
     graph: Graph
@@ -58,6 +92,7 @@ class Model:
     built: Built | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        accept_fields(self, FIELDS, at="Model", error=GraphError)
         nodes = [node.name for node in low_bit(self.graph)]
         if (names := [layer.node for layer in self.layers]) != nodes:
             raise GraphError(
@@ -90,8 +125,10 @@ class Model:
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
-            LaunchError: the mode is unknown.
+            LaunchError: the mode is unknown, or an input requires a gradient; on a GPU also as an executor raises it.
         """
+        for place, one in enumerate(inputs):
+            check_gradient(one, f"input {place}")
         if mode is None and inputs and getattr(inputs[0], "is_cuda", False):
             return self.on(inputs[0].device)(*inputs)
         mode = accept(
@@ -129,15 +166,22 @@ class Model:
                 compile them through the cache.
 
         Raises:
-            LaunchError: there is no such place.
+            LaunchError: there is no such place, torch finds no GPU, or torch itself is missing.
             GraphError: torch does not run an operator of the graph.
             LoweringError: TVM is missing, and the cache lacks a kernel.
         """
-        from ladder.torch.executor import Executor
-        from ladder.torch.places import place_of
+        try:
+            from ladder.torch.executor import Executor
+            from ladder.torch.places import place_of
+        except ModuleNotFoundError as error:
+            raise LaunchError(
+                f"a model runs on torch: {error}", at="Model.on", hint="pip install 'ladder[torch]'"
+            ) from error
 
-        where = place_of(place, builder or self.built or self._compiler, self.device)
-        key = (type(where), where.device, islands, builder)
+        if builder is None:
+            builder = self.built or self._compiler
+        where = place_of(place, builder, self.device)
+        key = (type(where), where.device, islands, id(builder))  # which the executor's place holds
         if key not in self._executors:
             self._executors[key] = Executor(self.graph, self.layers, where, islands)
         return self._executors[key]
@@ -159,7 +203,7 @@ class Model:
 
     def plan_of(self, node: str) -> Plan | PlanSet | None:
         """The plan of a layer; None for a node that has none."""
-        return self._plans.get(node)
+        return next((layer.plan for layer in self.layers if layer.node == node), None)
 
     @property
     def _plans(self) -> Mapping[str, Plan | PlanSet]:
@@ -179,7 +223,12 @@ class Model:
         """Each layer's plan beside its float64 meaning on the same operands, within the derived error bar of its operator.
 
         The cosine of the report is that of the outputs when all layers run by their plans.
+
+        Raises:
+            GraphError: there are too few or too many inputs, or a layer has no rows with them.
+            ShapeError: an input does not have its shape.
         """
+        refuse_empty(self.graph, inputs_of(self.graph, inputs)[1])
         rows: list[Row] = []
         by_plan = {name: self._row(rows) for name in self._plans}
 
@@ -226,20 +275,21 @@ class Model:
     def save(self, folder: Any) -> None:
         """Write a folder that :meth:`load` reads, without TVM; of a model that was built, with its kernels and packed weights.
 
+        It is written whole or not at all; a model, or a graph, that stands there is replaced.
+
         Raises:
-            GraphError: the folder cannot be written.
+            GraphError: the folder holds something else, or cannot be written.
         """
         path = accept(folder, PATH, "folder", at="Model.save", error=GraphError)
-        self.graph.save(path)
-        (path / RECORD).unlink(missing_ok=True)
-        if self.built is not None:
-            self.built.save(path)
         records = [
             {"node": layer.node, "why": layer.why, **self._plan_record(layer.plan)}
             for layer in self.layers
         ]
-        text = json.dumps({"format": FORMAT, "layers": records})
-        (path / PLANS).write_text(text, encoding="utf-8")
+        with replacing(path, CONTENTS, at="Model.save", error=GraphError) as new:
+            write_graph(self.graph, new)
+            if self.built is not None:
+                self.built.write(new)
+            save_document(new / PLANS, {"format": FORMAT, "layers": records})
 
     def _plan_record(self, plan: Plan | PlanSet | None) -> dict[str, Any]:
         """A plan as text, or the number of the kernel that was built of it, which has the plan."""
@@ -255,27 +305,25 @@ class Model:
         """Read what :meth:`save` wrote.
 
         Raises:
-            GraphError: the folder holds no model, or a damaged one.
+            GraphError: the folder holds no model, or one that cannot be read.
+            ArtifactError: it is of another version, or a file is not as it was written.
             PlanError: a plan cannot be read.
         """
         path = accept(folder, PATH, "folder", at="Model.load", error=GraphError)
         graph, built = load_graph(path), load_built(path)
         try:
-            document = json.loads((path / PLANS).read_text(encoding="utf-8"))
-            found, records = document["format"], document["layers"]
+            records = load_document(path / PLANS, FORMAT)["layers"]
             plans = () if built is None else tuple(built.kernels)
             layers = tuple(_layer(record, plans) for record in records)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise GraphError(
                 f"the model cannot be read: {error}", at=path, hint="save it again"
             ) from error
-        if found != FORMAT:
-            raise GraphError(
-                f"the folder holds format {found!r}, expected {FORMAT!r}",
-                at=path,
-                hint="save the model again with this version",
-            )
         return cls(graph, layers, built)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what lies on devices: another process calls :meth:`on` itself."""
+        return (Model, (self.graph, self.layers, self.built))
 
     def __str__(self) -> str:
         planned = len(self._plans)
@@ -321,9 +369,8 @@ def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence
     assert isinstance(node.op, Linear)
     y = plan.run(*kernel_operands(graph, node, plan.op, operands)).astype(np.float64)
     steps, place = rest_of(node.op, plan.op)
-    for step in steps:
-        y = step.apply(y, tuple(operands[place : place + step.operands]))
-        place += step.operands
+    for step, given in with_operands(steps, operands[place:]):
+        y = step.apply(y, given)
     return np.asarray(y)
 
 

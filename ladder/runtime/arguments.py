@@ -16,6 +16,7 @@ from ladder.errors import LaunchError, PackingError, ShapeError
 from ladder.runtime.arrays import ArrayView, Rows, library_of, rows, view
 from ladder.runtime.operand_checks import (
     Span,
+    check_apart,
     check_bias,
     check_dtype,
     check_place,
@@ -93,6 +94,10 @@ def check_call(
         values["bias"] = check_bias(op, variant.lowered.parameter("bias"), bias, x_view)
     if residual is not None or op.residual:
         values |= check_residual(op, residual, x_view, y_view, y_rows)
+    beside = {"bias": bias, "x_scale": x_scale}
+    whole = dict(packed.views) | {n: view(one) for n, one in beside.items() if one is not None}
+    read = {"x": Span.of(x_view, found), **{name: Span.whole(one) for name, one in whole.items()}}
+    check_apart("out", Span.of(y_view, y_rows), read)
     return Call(number, variant, x_view, m, values, out)
 
 
@@ -196,8 +201,6 @@ def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayV
             hint="rows must be dense and apart"
             + ("" if strided else ", one directly after the other"),
         )
-    if found.m and Span.of(y, found).overlaps(Span.of(x, rows(x))):
-        raise LaunchError("out overlaps x", at=f"out: {y}", hint="give out memory of its own")
     return found
 
 

@@ -19,7 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from ladder.errors import LaunchError
-from ladder.runtime.plain import check_bytes, check_plain
+from ladder.runtime.plain import check_bytes, check_gradient, check_plain
 
 
 class ArrayView(NamedTuple):
@@ -201,20 +201,14 @@ class Torch:
 
     def view(self, array: Any) -> ArrayView:
         """See :class:`Library`."""
+        if array.requires_grad:
+            check_gradient(array)
         dtype = array.dtype
         name = self._names.get(dtype)
         if name is None:
             name = self._names[dtype] = str(dtype).removeprefix("torch.")
-        device = array.device
-        return ArrayView(
-            array.data_ptr(),
-            array.shape,
-            array.stride(),
-            name,
-            device.type,
-            device.index or 0,
-            array,
-        )
+        lies, device = (array.data_ptr(), array.shape, array.stride()), array.device
+        return ArrayView(*lies, name, device.type, device.index or 0, array)
 
     def stream(self, view: ArrayView) -> int:
         """See :class:`Library`."""

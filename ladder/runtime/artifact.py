@@ -6,7 +6,7 @@
     <kernel>.listing.json    what the emulator runs, where there is one
 
 Every file's sha256 stands in the manifest, and the manifest's own in its last line: what a kernel takes and how it is
-launched cannot be checked otherwise. A folder is written beside its place and renamed into it, whole or not at all.
+launched cannot be checked otherwise. A folder is written whole or not at all (:func:`ladder.files.replacing`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -27,6 +25,15 @@ from ladder.checks import PATH, accept
 from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
+from ladder.files import (
+    DIGEST,
+    Contents,
+    check_digest,
+    check_document,
+    document_digest,
+    replacing,
+    write_files,
+)
 from ladder.runtime.versions import package_version
 from ladder.scheduler.members import members
 
@@ -34,7 +41,7 @@ FORMAT = 2
 #: formats that are read, too: in the first every kernel's plan was written out
 OLDER = (1,)
 MANIFEST = "manifest.json"
-DIGEST = "sha256"
+CONTENTS = Contents("artifact", MANIFEST, ("*.cu", "*.cubin", "*.listing.json"))
 AGAIN = "compile the plan again and save it"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -138,7 +145,7 @@ class Artifact:
             "packing_version": self.packing_version,
             "kernels": kernels,
         }
-        manifest[DIGEST] = manifest_digest(manifest)
+        manifest[DIGEST] = document_digest(manifest)
         return {MANIFEST: (json.dumps(manifest, indent=2) + "\n").encode(), **files}
 
     @classmethod
@@ -173,28 +180,8 @@ class Artifact:
             ArtifactError: the folder holds something else, or cannot be written.
         """
         target = accept(folder, PATH, "folder", at="save", error=ArtifactError)
-        if target.exists() and not (target / MANIFEST).is_file() and _holds_files(target):
-            raise ArtifactError(
-                "the folder holds files but no artifact", at=str(target), hint="give another folder"
-            )
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        except OSError as error:
-            raise ArtifactError(
-                f"cannot write: {error}", at=str(target), hint="check the rights"
-            ) from error
-        try:
-            for name, content in self.files().items():
-                (temporary / name).write_bytes(content)
-            temporary.chmod(0o755)
-            _swap(temporary, target)
-        except OSError as error:
-            raise ArtifactError(
-                f"cannot write: {error}", at=str(target), hint="check disk and rights"
-            ) from error
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with replacing(target, CONTENTS, at="save", error=ArtifactError) as new:
+            write_files(new, self.files())
         return target
 
     @classmethod
@@ -206,21 +193,6 @@ class Artifact:
         """
         root = accept(folder, PATH, "folder", at="ladder.load", error=ArtifactError)
         return cls.from_files(lambda name: (root / name).read_bytes(), at=str(root))
-
-
-def _holds_files(target: Path) -> bool:
-    return not target.is_dir() or any(target.iterdir())
-
-
-def _swap(temporary: Path, target: Path) -> None:
-    """Put a folder in the place of another; a reader finds the old one, none for an instant, or the new one."""
-    if not target.exists():
-        temporary.rename(target)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-    target.rename(old / "artifact")
-    temporary.rename(target)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _part_files(part: Part, files: dict[str, bytes], own: list[Json]) -> Json:
@@ -269,20 +241,8 @@ def _manifest(read: Callable[[str], bytes], at: str) -> Json:
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found not in (*OLDER, FORMAT):
         raise ArtifactError(f"format {found}, this version reads {FORMAT}", at=at, hint=AGAIN)
-    if manifest.get(DIGEST) != manifest_digest(manifest):
-        raise ArtifactError(
-            f"{MANIFEST} is not as it was written",
-            at=at,
-            hint=f"it was changed or damaged: {AGAIN}",
-        )
+    check_document(MANIFEST, manifest, at=at, hint=AGAIN)
     return dict(manifest)
-
-
-def manifest_digest(manifest: Json) -> str:
-    """The sha256 of all fields but the digest itself."""
-    fields = {name: value for name, value in manifest.items() if name != DIGEST}
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _read_part(record: Json, read: Callable[[str], bytes], own: list[Json], at: str) -> Part:
@@ -320,11 +280,5 @@ def _content(record: Json, read: Callable[[str], bytes], at: str) -> bytes:
         content = read(name)
     except (OSError, KeyError) as error:
         raise ArtifactError(f"{name} is missing", at=at, hint=AGAIN) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != record["sha256"]:
-        raise ArtifactError(
-            f"{name} has sha256 {found[:12]}..., the manifest says {record['sha256'][:12]}...",
-            at=at,
-            hint=f"the file was changed or damaged: {AGAIN}",
-        )
+    check_digest(name, hashlib.sha256(content).hexdigest(), record["sha256"], at=at, hint=AGAIN)
     return content

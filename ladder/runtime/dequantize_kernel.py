@@ -9,25 +9,24 @@ step = decode.bind(packed, out=dense)        # checks once; step() only launches
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from ladder.checks import accept, instance, optional
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.arguments import Call
 from ladder.runtime.arrays import Library, library_of
-from ladder.runtime.artifact import Artifact, Part
+from ladder.runtime.compiled import Compiled
 from ladder.runtime.driver import Driver, Prepared
 from ladder.runtime.emulate import emulate_dequantize
-from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
-from ladder.runtime.launcher import Launcher
-from ladder.runtime.packed import Packed, as_json, packing_key
+from ladder.runtime.kernel import EMULATOR, PLACE_NAME, place_of
+from ladder.runtime.operand_checks import Span, check_apart
+from ladder.runtime.packed import Packed, packing_key
 from ladder.runtime.variant import Variant
 
 PACKED = instance(Packed, "kernel.pack(q) of a matmul with that weight makes one")
 
 
-class DequantizeKernel:
+class DequantizeKernel(Compiled):
     """The kernel of one :class:`~ladder.graph.Dequantize`.
 
     Args:
@@ -45,23 +44,9 @@ class DequantizeKernel:
         toolchain: str = "none",
         driver: Driver | None = None,
     ) -> None:
-        self.variants = accept(variants, VARIANTS, "variants", at="Kernel", error=LaunchError)
-        self.plan = plan
-        self.toolchain = toolchain
-        self.launcher = Launcher(self.variants, driver)
+        super().__init__(variants, plan, toolchain=toolchain, driver=driver)
         self._key = packing_key(plan.packing)
         self._target_key = packing_key(plan.target)
-
-    @property
-    def source(self) -> str:
-        """The CUDA text."""
-        return "\n".join(variant.lowered.source for variant in self.variants)
-
-    def __str__(self) -> str:
-        return "\n".join(str(variant.lowered) for variant in self.variants)
-
-    def __repr__(self) -> str:
-        return f"DequantizeKernel({', '.join(variant.lowered.name for variant in self.variants)})"
 
     def pack(self, weights: Any) -> Packed:
         """Pack a quantised weight ``[n, k]`` as this kernel reads it; a matmul with that weight reads the same bytes.
@@ -126,6 +111,8 @@ class DequantizeKernel:
                 at="DequantizeKernel.bind",
                 hint="move one of them, or leave out=None",
             )
+        codes = {name: Span.whole(one) for name, one in packed.views.items()}
+        check_apart("out", Span.whole(out.views["weight"]), codes)
         return BoundDequantize(self, packed, out)
 
     def _check(self, weight: object, key: str, name: str) -> None:
@@ -136,22 +123,6 @@ class DequantizeKernel:
                 at=f"{name}: {found}",
                 hint="pack by plan.packing; out is packed by plan.target",
             )
-
-    def artifact(self) -> Artifact:
-        """Return everything that a launch needs, as values."""
-        return Artifact(
-            parts=tuple(
-                Part(as_json(v.plan.to_json()), v.lowered, v.cubins) for v in self.variants
-            ),
-            plan=as_json(self.plan.to_json()),
-            packing={},
-            packing_version=0,
-            toolchain=self.toolchain,
-        )
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the artifact folder, whole or not at all; see :mod:`ladder.runtime.artifact`."""
-        return self.artifact().save(folder)
 
 
 class BoundDequantize:

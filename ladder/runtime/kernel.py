@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ladder.checks import Expected, accept, instance, integer, is_integer, several
+from ladder.checks import Expected, accept, instance, integer, is_integer
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.argument_block import Arguments
 from ladder.runtime.arguments import Call, Operands, check_call, check_writable
 from ladder.runtime.arrays import ArrayView, Library, library_of, view
-from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
+from ladder.runtime.compiled import Compiled
 from ladder.runtime.driver import Driver, Prepared
-from ladder.runtime.launcher import Launcher, Ready
-from ladder.runtime.packed import Packed, PackingLike, as_json, packing_key
+from ladder.runtime.launcher import Ready
+from ladder.runtime.packed import Packed, PackingLike, packing_key
 from ladder.runtime.variant import PlanLike, Variant
 
 EMULATOR = "emulator"
-VARIANTS = several(instance(Variant, "ladder.compile(plan) makes them"), "a tuple of Variant")
 PACKED = instance(Packed, "kernel.pack(q) makes it")
 #: a place by name or number; torch.device prints as its name
 PLACE_NAME: Expected[str | int] = Expected(
@@ -47,7 +45,7 @@ RESIDUAL = {"residual", "residual_stride_m", "residual_pieces"}
 PLACE = 6
 
 
-class Kernel:
+class Kernel(Compiled):
     """The kernels of one operator over one packing, each for its range of rows.
 
     Args:
@@ -67,24 +65,10 @@ class Kernel:
         toolchain: str = "none",
         driver: Driver | None = None,
     ) -> None:
-        self.variants = accept(variants, VARIANTS, "variants", at="Kernel", error=LaunchError)
-        self.plan = plan
+        super().__init__(variants, plan, packing, toolchain=toolchain, driver=driver)
         self.packing = packing
-        self.toolchain = toolchain
-        self.launcher = Launcher(self.variants, driver)
         self._key = packing_key(packing)
         self._check_roles()
-
-    @property
-    def source(self) -> str:
-        """The CUDA text of all kernels."""
-        return "\n".join(variant.lowered.source for variant in self.variants)
-
-    def __str__(self) -> str:
-        return "\n".join(str(variant.lowered) for variant in self.variants)
-
-    def __repr__(self) -> str:
-        return f"Kernel({', '.join(variant.name for variant in self.variants)})"
 
     # --- weights -----------------------------------------------------------------------------------------------------
 
@@ -271,24 +255,6 @@ class Kernel:
                 at="device",
                 hint="leave device out: the kernel runs where x lies",
             )
-
-    # --- record ------------------------------------------------------------------------------------------------------
-
-    def artifact(self) -> Artifact:
-        """Return everything that a launch needs, as values."""
-        return Artifact(
-            parts=tuple(
-                Part(as_json(v.plan.to_json()), v.lowered, v.cubins) for v in self.variants
-            ),
-            plan=as_json(self.plan.to_json()),
-            packing=as_json(self.packing.to_json()),
-            packing_version=self.packing.version,
-            toolchain=self.toolchain,
-        )
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the artifact folder, whole or not at all; see :mod:`ladder.runtime.artifact`."""
-        return self.artifact().save(folder)
 
     def _check_roles(self) -> None:
         """Refuse kernels with arguments that no call fills."""

@@ -30,10 +30,17 @@ def load(folder: str | Path, *, driver: Driver | None = None) -> Any:
         ArtifactError: a file is missing, damaged, foreign or of another version.
     """
     driver = accept(driver, optional(DRIVER), "driver", at="ladder.load", error=LaunchError)
-    artifact = Artifact.load(folder)
-    if _format(artifact.plan) in SINGLE:
-        return single_kernel_of(artifact, driver=driver, at=str(folder))
-    return kernel_of(artifact, driver=driver, at=str(folder))
+    return from_artifact(Artifact.load(folder), driver=driver, at=str(folder))
+
+
+def from_artifact(artifact: Artifact, *, driver: Driver | None = None, at: str = "artifact") -> Any:
+    """The kernel of an artifact, whichever it is.
+
+    Raises:
+        ArtifactError: a plan or the packing is of another version.
+    """
+    single = _format(artifact.plan) in SINGLE
+    return (single_kernel_of if single else kernel_of)(artifact, driver=driver, at=at)
 
 
 def single_kernel_of(

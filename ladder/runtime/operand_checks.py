@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ladder.codegen.kernel import Parameter
@@ -43,14 +44,38 @@ class Span(NamedTuple):
     def of(cls, found: ArrayView, lines: Rows | None) -> Span:
         """The addresses of an array whose rows were found."""
         assert lines is not None
+        if not found.nbytes:
+            return cls(found.pointer, found.pointer)
         size = numpy_dtype(found.dtype).itemsize
-        extent = found.shape[-1] if found.shape else 1
-        last = (lines.m - 1) * lines.stride_m + (extent - 1) * lines.stride_k + 1
-        return cls(found.pointer, found.pointer + last * size)
+        steps = (
+            (lines.m - 1) * lines.stride_m * size,
+            (found.shape[-1] - 1) * lines.stride_k * size,
+        )
+        # rows or columns may be walked backwards, from the address that the array begins at
+        first = found.pointer + sum(min(step, 0) for step in steps)
+        return cls(first, found.pointer + sum(max(step, 0) for step in steps) + size)
+
+    @classmethod
+    def whole(cls, found: ArrayView) -> Span:
+        """The addresses of a contiguous array."""
+        return cls(found.pointer, found.pointer + found.nbytes)
 
     def overlaps(self, other: Span) -> bool:
-        """Whether an address is in both."""
-        return self.first < other.last and other.first < self.last
+        """Whether an address is in both; none is in an empty array."""
+        return max(self.first, other.first) < min(self.last, other.last)
+
+
+def check_apart(name: str, written: Span, inputs: Mapping[str, Span]) -> None:
+    """Refuse an output over memory that the kernel still reads: some threads write while others have not yet read.
+
+    Raises:
+        LaunchError: it overlaps an input, which is named.
+    """
+    for of, read in inputs.items():
+        if written.overlaps(read):
+            raise LaunchError(
+                f"{name} and {of} share memory", at=name, hint=f"give {name} memory of its own"
+            )
 
 
 def takes_pieces(found: ArrayView, lines: Rows) -> int:

@@ -169,6 +169,10 @@ class Packed(Mapping[str, Any]):
         mine, theirs = self.numpy(), other.numpy()
         return all(_bits(mine[name]).tobytes() == _bits(theirs[name]).tobytes() for name in mine)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arrays on the CPU, where they come back; :meth:`to` moves them."""
+        return (Packed, (self.packing, self.numpy()))
+
     __hash__ = None  # type: ignore[assignment]  # equal by content, which lies in arrays
 
     def __str__(self) -> str:

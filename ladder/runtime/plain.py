@@ -1,7 +1,8 @@
-"""What an address, a shape, strides and the name of a dtype do not tell about an array: swapped bytes, and a mask."""
+"""What an address, a shape, strides and the name of a dtype do not tell about an array: swapped bytes, a mask, a gradient."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,4 +37,22 @@ def check_bytes(dtype: np.dtype[Any], shape: Sequence[int]) -> None:
             f"the bytes of {dtype.str} are swapped",
             at=f"{dtype.name}{list(shape)}",
             hint=f"convert the array: array.astype({dtype.name!r})",
+        )
+
+
+def check_gradient(tensor: Any, at: object = "") -> None:
+    """Refuse a tensor of torch through which a gradient would be asked for, and which would be cut off in silence.
+
+    Args:
+        tensor: anything; only torch's can require a gradient.
+        at: what the tensor is; empty for its type and shape.
+
+    Raises:
+        LaunchError: it requires a gradient, and torch records them.
+    """
+    if getattr(tensor, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
+        raise LaunchError(
+            "the tensor requires a gradient, and kernels have none",
+            at=at or f"{tensor.dtype}{list(tensor.shape)}",
+            hint="call under torch.no_grad(), or give tensor.detach()",
         )

@@ -8,7 +8,6 @@ step()                                       # only launches
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,12 @@ from ladder.runtime.arguments import (
     choose,
 )
 from ladder.runtime.arrays import ArrayView, Library, Rows, library_of, rows, view
-from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.buffer import DeviceBuffer
-from ladder.runtime.driver import Driver, Prepared
+from ladder.runtime.compiled import Compiled
+from ladder.runtime.driver import Prepared
 from ladder.runtime.emulate import emulate_quantize
-from ladder.runtime.kernel import EMULATOR, PLACE_NAME, VARIANTS, place_of
-from ladder.runtime.launcher import Launcher
-from ladder.runtime.operand_checks import Span, check_dtype, check_place
-from ladder.runtime.packed import as_json
+from ladder.runtime.kernel import EMULATOR, PLACE_NAME, place_of
+from ladder.runtime.operand_checks import Span, check_apart, check_dtype, check_place
 from ladder.runtime.variant import Variant
 
 #: codes are written in pieces of so many bytes
@@ -38,7 +35,7 @@ PIECE_BYTES = 8
 PAIR = several(Expected("an array", lambda _: True, lambda value: value), "a pair of arrays", 2)
 
 
-class QuantizeKernel:
+class QuantizeKernel(Compiled):
     """The kernel of one :class:`~ladder.graph.QuantizeActivations`.
 
     Args:
@@ -47,30 +44,6 @@ class QuantizeKernel:
         toolchain: name and version of the CUDA compiler, for the record.
         driver: None for this machine's; looked for at the first launch.
     """
-
-    def __init__(
-        self,
-        variants: Sequence[Variant],
-        plan: Any,
-        *,
-        toolchain: str = "none",
-        driver: Driver | None = None,
-    ) -> None:
-        self.variants = accept(variants, VARIANTS, "variants", at="Kernel", error=LaunchError)
-        self.plan = plan
-        self.toolchain = toolchain
-        self.launcher = Launcher(self.variants, driver)
-
-    @property
-    def source(self) -> str:
-        """The CUDA text."""
-        return "\n".join(variant.lowered.source for variant in self.variants)
-
-    def __str__(self) -> str:
-        return "\n".join(str(variant.lowered) for variant in self.variants)
-
-    def __repr__(self) -> str:
-        return f"QuantizeKernel({', '.join(variant.lowered.name for variant in self.variants)})"
 
     def __call__(self, x: Any, out: Any = None, device: str | int | None = None) -> Any:
         """Quantise ``x[..., k]``: codes ``[..., k]`` and float32 scales ``[...]``.
@@ -117,22 +90,6 @@ class QuantizeKernel:
         for mine, theirs in zip(call.out, there, strict=True):
             mine[...] = theirs.numpy()
         return call.out
-
-    def artifact(self) -> Artifact:
-        """Return everything that a launch needs, as values."""
-        return Artifact(
-            parts=tuple(
-                Part(as_json(v.plan.to_json()), v.lowered, v.cubins) for v in self.variants
-            ),
-            plan=as_json(self.plan.to_json()),
-            packing={},
-            packing_version=0,
-            toolchain=self.toolchain,
-        )
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the artifact folder, whole or not at all; see :mod:`ladder.runtime.artifact`."""
-        return self.artifact().save(folder)
 
 
 class BoundQuantize:
@@ -183,8 +140,7 @@ def check_quantize(variants: Sequence[Variant], x: Any, out: Any) -> Call:
     views = [view(array) for array in pair]
     for name, of, shape, dtype in zip(("codes", "scales"), views, shapes, names, strict=True):
         _check_out(name, of, (shape, dtype), x_view)
-    if m and _span(views[0]).overlaps(_span(views[1])):
-        raise LaunchError("codes and scales overlap", at="out", hint="give each memory of its own")
+    check_apart("codes", Span.whole(views[0]), {"scales": Span.whole(views[1])})
     values = {
         "x": x_view.pointer,
         "y": views[0].pointer,
@@ -215,13 +171,7 @@ def _check_out(
             at=f"out: {found}",
             hint=f"results are contiguous, codes at a multiple of {PIECE_BYTES} bytes",
         )
-    if found.nbytes and _span(found).overlaps(Span.of(x, rows(x))):
-        raise LaunchError(f"{name} overlap x", at="out", hint="give out memory of its own")
-
-
-def _span(found: ArrayView) -> Span:
-    """The addresses of a contiguous array."""
-    return Span(found.pointer, found.pointer + found.nbytes)
+    check_apart(name, Span.whole(found), {"x": Span.of(x, rows(x))})
 
 
 __all__ = ["BoundQuantize", "QuantizeKernel", "check_quantize"]

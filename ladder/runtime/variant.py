@@ -163,6 +163,10 @@ class Deferred(Variant):
         """Whether it has been asked for."""
         return "_made" in self.__dict__
 
+    def __repr__(self) -> str:
+        """The name alone: looking at a kernel, in a debugger for instance, must not compile it."""
+        return f"Deferred({self.name})"
+
 
 def vector_elements(dtype: str) -> int:
     """Elements of a dtype in the 16 bytes that are copied at once."""

@@ -114,7 +114,10 @@ def _silu(f: Arithmetic, x: Any) -> Any:
 
 
 def _gelu(f: Arithmetic, x: Any) -> Any:
-    """``max(x, 0) - |x| * tail(|x|)``, where the normal distribution's tail is erfc(|x| / sqrt 2) / 2."""
+    """``max(x, 0) - |x| * tail(|x|)``, where the normal distribution's tail is erfc(|x| / sqrt 2) / 2.
+
+    Far below zero, at -inf too, that is -0, as the function's limit from there is.
+    """
     least, most = f.magnitude(x), f.constant(TAIL)
     size = f.below(most, least, most, least)
     t = f.reciprocal(f.fma(size, f.constant(math.sqrt(0.5) / 2), f.constant(1.0)))
@@ -125,7 +128,8 @@ def _gelu(f: Arithmetic, x: Any) -> Any:
     power = f.fma(power, t, f.constant(ERFC[0] * LOG2E - 1))
     power = f.fma(f.multiply(size, size), f.constant(-LOG2E / 2), power)
     tail = f.multiply(t, f.exp2(power))
-    return f.fma(f.multiply(size, f.constant(-1.0)), tail, _relu(f, x))
+    negated = f.multiply(size, f.constant(-1.0))
+    return f.fma(negated, tail, f.below(x, f.constant(0.0), f.constant(-0.0), x))
 
 
 def _gelu_tanh(f: Arithmetic, x: Any) -> Any:

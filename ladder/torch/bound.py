@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ladder.graph.extent import shape_of
+from ladder.runtime.plain import check_gradient
 from ladder.torch.functions import torch_dtype
+from ladder.torch.inputs import copy_inputs
 from ladder.torch.memory import Arena, Lifetime, arrange
 from ladder.torch.tasks import Call, Island, Product, last_views
 from ladder.ttype import compute_type
@@ -41,8 +43,14 @@ class Bound:
         self._outs = _tensors(parts, self.arena, executor.place.device)
 
     def __call__(self) -> Any:
-        """Run; the results of an earlier call are overwritten where kernels write them."""
+        """Run; the results of an earlier call are overwritten where kernels write them.
+
+        Raises:
+            LaunchError: an input requires a gradient by now.
+        """
         executor = self._executor
+        for name, tensor in self._values.items():
+            check_gradient(tensor, f"input {name}")
         return executor.results(executor.run(dict(self._values), self._sizes, self._outs))
 
 
@@ -76,9 +84,13 @@ class Captured:
         return self.outputs
 
     def __call__(self, *inputs: Tensor) -> Any:
-        """Copy the inputs in, and replay; results are overwritten by the next call."""
-        for mine, theirs in zip(self.inputs, inputs, strict=True):
-            mine.copy_(theirs)
+        """Copy the inputs in, and replay; results are overwritten by the next call.
+
+        Raises:
+            GraphError: there are too few or too many inputs.
+            LaunchError: one is no dense tensor, has another shape or type than was captured, or requires a gradient.
+        """
+        copy_inputs(self.inputs, inputs)
         return self.replay()
 
 

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ladder.checks import accept
-from ladder.errors import GraphError, LaunchError
+from ladder.errors import LaunchError
 from ladder.graph.constant import Constant
-from ladder.graph.extent import bind
 from ladder.graph.graph import Graph
 from ladder.graph.matmul import MatMul
 from ladder.runtime.layer import Layer, weight_of
@@ -28,6 +27,7 @@ from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.torch.bound import Bound, Captured
 from ladder.torch.functions import torch_dtype
+from ladder.torch.inputs import Sizes, check_inputs
 from ladder.torch.islands import HOW, Run, island_function
 from ladder.torch.places import (
     Given,
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 Tensor = Any
 #: tensors by name; rows that were quantised are a pair of codes and scales
 Values = dict[str, Any]
-Sizes = dict[str, int]
 #: functions of islands that are kept, each for its sizes: a cache that grows by a token makes new ones at every call
 KEPT = 256
 #: sees a product: its task, what its kernel was given, and y
@@ -109,7 +108,7 @@ class Executor:
         Raises:
             GraphError: there are too few or too many inputs.
             ShapeError: an input does not have its shape.
-            LaunchError: an input is on another device, or of another type.
+            LaunchError: an input is no dense tensor, is on another device or of another type, or requires a gradient.
         """
         values, sizes = self._inputs(inputs)
         return self.results(self.run(values, sizes, {}))
@@ -137,7 +136,7 @@ class Executor:
         """The call as a CUDA graph, over copies of these tensors.
 
         Raises:
-            LaunchError: the place is no GPU.
+            LaunchError: the place is no GPU, or an input does not fit; other errors are those of a call.
         """
         if self.place.device.type != "cuda":
             raise LaunchError(
@@ -145,8 +144,21 @@ class Executor:
                 at="Executor.capture",
                 hint="CUDA graphs are captured on a GPU: model.on('cuda')",
             )
-        held = tuple(one.clone() for one in inputs)
+        values, _ = self._inputs(inputs)
+        held = tuple(one.clone() for one in values.values())
         return Captured(self.bind(*held), held)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled.
+
+        Raises:
+            LaunchError: always: it holds memory and functions of this process.
+        """
+        raise LaunchError(
+            "an executor stays in its process",
+            at=f"Executor on {self.place.device}",
+            hint="pickle or save the model, and call model.on(...) in the other one",
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -249,35 +261,5 @@ class Executor:
         wide = next((one for one in ("float64", "float32") if one in made), None)
         return wide or constant.type.with_().dtype
 
-    def _inputs(self, given: Sequence[Tensor]) -> tuple[Values, Sizes]:
-        if len(given) != len(self.graph.inputs):
-            raise GraphError(
-                f"{len(given)} inputs were given",
-                at="Executor",
-                hint="it takes "
-                + ", ".join(f"{one.name}: {one.type}" for one in self.graph.inputs),
-            )
-        sizes = self.sizes_of(self.graph, given)
-        for one, tensor in zip(self.graph.inputs, given, strict=True):
-            at = f"input {one.name}: {one.type}"
-            dtype = torch_dtype(one.type.dtype)
-            if tensor.device != self.place.device or tensor.dtype != dtype:
-                raise LaunchError(
-                    f"the tensor is {tensor.dtype} on {tensor.device}",
-                    at=at,
-                    hint=f"give {dtype} on {self.place.device}",
-                )
-        names = [one.name for one in self.graph.inputs]
-        return dict(zip(names, given, strict=True)), sizes
-
-    @staticmethod
-    def sizes_of(graph: Graph, given: Sequence[Tensor]) -> Sizes:
-        """What the symbols of a graph's shapes are in a call.
-
-        Raises:
-            ShapeError: an input does not have its shape.
-        """
-        sizes: Sizes = {}
-        for one, tensor in zip(graph.inputs, given, strict=True):
-            bind(one.type.shape, tuple(tensor.shape), sizes, f"input {one.name}: {one.type}")
-        return sizes
+    def _inputs(self, given: Sequence[Any]) -> tuple[Values, Sizes]:
+        return check_inputs(self.graph, given, self.place.device)

@@ -14,13 +14,14 @@ import torch
 from torch.nn import functional
 
 from ladder.errors import GraphError
+from ladder.graph.epilogue import with_operands
 from ladder.graph.extent import Sizes, shape_of, value_of
 from ladder.graph.operators import (
     ROW_TARGETS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -152,7 +153,7 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
         GraphError: torch does not run it.
     """
     match step:
-        case AddBias() | AddResidual():
+        case Biased() | AddResidual():
             return y + operands[0]
         case Scaled(factor):
             return y * factor
@@ -168,12 +169,14 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
 
 
 def _linear(op: Linear, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
+    # paired ahead: what torch.compile traces is a plain loop
+    places = range(sum(step.operands for step in op.epilogue))
+    steps = tuple(with_operands(op.epilogue, places))
+
     def run(x: Tensor, w: Tensor, *operands: Tensor) -> Tensor:
         y = functional.linear(x, w.to(x.dtype))
-        place = 0
-        for step in op.epilogue:
-            y = apply_step(step, y, operands[place : place + step.operands])
-            place += step.operands
+        for step, taken in steps:
+            y = apply_step(step, y, tuple(operands[place] for place in taken))
         return y
 
     return run
@@ -273,9 +276,12 @@ def _slice(op: Slice, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
 def _gather(op: Gather, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
     def run(data: Tensor, indices: Tensor) -> Tensor:
         axis = op.axis % data.ndim
-        indices = torch.remainder(
-            indices.long(), data.shape[axis]
-        )  # negative ones count from the end
+        size, indices = data.shape[axis], indices.long()
+        # on a GPU, and compiled, torch's own kernels assert it: looking at the numbers would wait for them
+        if indices.numel() and indices.device.type == "cpu" and not torch.compiler.is_compiling():
+            op.check(size, *(int(one) for one in indices.aminmax()))
+        if op.from_end:
+            indices = torch.where(indices < 0, indices + size, indices)
         if axis == 0 and data.ndim == 2:
             return functional.embedding(indices, data)
         rows = torch.index_select(data, axis, indices.reshape(-1))

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import Graph, Node
 from ladder.graph.operators import Linear, QuantizedRows, QuantizeTokens
-from ladder.graph.verify import Report, Row
+from ladder.graph.verify import Report, Row, refuse_empty
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import weight_of
 from ladder.runtime.packed import to_torch
-from ladder.torch.executor import Executor, Sizes, Values
+from ladder.torch.executor import Executor, Values
 from ladder.torch.functions import apply_step, function_of
+from ladder.torch.inputs import Sizes, check_inputs, sizes_of
 from ladder.torch.places import Given, quantize_rows, signed
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
@@ -34,7 +36,11 @@ def verify(executor: Executor, *inputs: Tensor) -> Report:
     """Each kernel's product beside the float64 one of the same operands, within the derived bar of its operator.
 
     The cosine of the report is the least of the outputs, beside the float64 meaning of the whole graph.
+
+    Raises:
+        GraphError: a layer has no rows with these inputs; other errors are those of a call.
     """
+    refuse_empty(executor.graph, check_inputs(executor.graph, inputs, executor.place.device)[1])
     rows: list[Row] = []
 
     def beside(task: Product, given: Given, y: Tensor) -> None:
@@ -56,8 +62,8 @@ def _row(executor: Executor, task: Product, given: Given, y: Tensor) -> Row:
     if given.bias is not None:
         want = want + given.bias.double()
     added = () if given.residual is None else (given.residual.double(),)
-    for step in op.epilogue:
-        want = apply_step(step, want, added if step.operands else ())
+    for step, taken in with_operands(op.epilogue, added):
+        want = apply_step(step, want, taken)
     error = float((y.double() - want).norm() / want.norm())
     bar = bar_on(executor.plans[task.node], x, weight)
     return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
@@ -67,7 +73,7 @@ def run(graph: Graph, inputs: Sequence[Tensor]) -> Any:
     """The float64 meaning on the device of the inputs: a tensor, or a tuple of them."""
     device = inputs[0].device
     names = [one.name for one in graph.inputs]
-    sizes = Executor.sizes_of(graph, inputs)
+    sizes = sizes_of(graph, inputs)
     values: Values = {name: _wide(tensor) for name, tensor in zip(names, inputs, strict=True)}
     last = {name: node.name for node in graph.nodes for name in node.inputs}
     with torch.no_grad():
@@ -88,13 +94,11 @@ def _meaning(node: Node, operands: list[Tensor], sizes: Sizes, device: Any) -> T
         y = function_of(node.op, sizes, device)(*operands)
         return _wide(y)
     y = operands[0] @ operands[1].T
-    place = 2
-    for step in node.op.epilogue:
+    for step, taken in with_operands(node.op.epilogue, operands[2:]):
         if isinstance(step, QuantizedRows):
             y = _rows(y, step.target)
-            continue
-        y = apply_step(step, y, tuple(operands[place : place + step.operands]))
-        place += step.operands
+        else:
+            y = apply_step(step, y, taken)
     return y
 
 

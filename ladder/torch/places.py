@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from ladder.checks import Expected, accept, optional, shown
 from ladder.errors import LaunchError
 from ladder.graph.operators import ROW_TARGETS
 from ladder.graph.quantize_activations import LEAST_SCALE
@@ -275,14 +276,26 @@ def _arrays(*tensors: Tensor | None) -> tuple[Any, ...]:
     return tuple(None if one is None else as_numpy(view(one)) for one in tensors)
 
 
+#: where kernels come from
+BUILDER: Expected[Builder] = Expected(
+    "a builder of kernels",
+    lambda value: (
+        callable(getattr(value, "kernel", None)) and callable(getattr(value, "packed", None))
+    ),
+    lambda value: value,
+    "model.build().built is one; see ladder.torch.places.Builder",
+)
+
+
 def place_of(name: Any, builder: Builder | None = None, target: Any = "h200") -> Place:
     """A place by name: ``"cuda"`` or ``"cuda:1"``, ``"emulator"``, ``"cpu"`` (by plans).
 
     Raises:
-        LaunchError: there is none of that name.
+        LaunchError: there is none of that name, no such GPU, or the builder is none.
     """
     text = str(name)
-    used = builder or Compiler()
+    known = accept(builder, optional(BUILDER), "builder", at="Model.on", error=LaunchError)
+    used = Compiler() if known is None else known
     makers: Mapping[str, Callable[[], Place]] = {
         "cpu": ByPlan,
         EMULATOR: lambda: InEmulator(used, target),
@@ -290,9 +303,25 @@ def place_of(name: Any, builder: Builder | None = None, target: Any = "h200") ->
     if text in makers:
         return makers[text]()
     if text.partition(":")[0] == "cuda":
-        device = torch.device(text)
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return OnGpu(torch.device("cuda", index), used, target)
+        return OnGpu(_gpu(text), used, target)
     raise LaunchError(
-        f"no place is called {name!r}", at="Model.on", hint="cuda, cuda:1, emulator, or cpu"
+        f"no place is called {shown(name)}", at="Model.on", hint="cuda, cuda:1, emulator, or cpu"
     )
+
+
+def _gpu(name: str) -> Any:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not count:
+        raise LaunchError(
+            "torch finds no GPU",
+            at=f"Model.on({name!r})",
+            hint="model.on('emulator') runs the kernels on the CPU, model.on('cpu') their plans",
+        )
+    _, numbered, number = name.partition(":")
+    if numbered and not (number.isdecimal() and int(number) < count):
+        raise LaunchError(
+            f"there is no {name}",
+            at="Model.on",
+            hint=f"the GPUs are cuda:0 to cuda:{count - 1}",
+        )
+    return torch.device("cuda", int(number) if numbered else torch.cuda.current_device())

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, Union
 
+from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import EpilogueStep, Linear, Operator, QuantizedRows, QuantizeTokens
@@ -196,13 +197,11 @@ def _epilogue(
 ) -> Iterator[Call | Step]:
     """Steps behind a product; the last one has the node's name."""
     steps, place = rest
-    for number, step in enumerate(steps, start=1):
+    for number, (step, operands) in enumerate(with_operands(steps, node.inputs[place:]), start=1):
         before, name = _part(node, steps, number - 1), _part(node, steps, number)
         if isinstance(step, QuantizedRows):
             yield Quantisation(name, before, y, step.target)
             return
-        operands = node.inputs[place : place + step.operands]
-        place += step.operands
         y = step.infer(y, tuple(graph.types[one] for one in operands))
         if number == len(steps):
             y = node.type

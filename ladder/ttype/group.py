@@ -83,28 +83,35 @@ class GroupedType:
             return
         self.element.check_scalable()
         scale = scale_type(self.scale)
+        self._check_zero(scale)
+        self._check_second(scale)
+
+    def _check_zero(self, scale: ScaleType) -> None:
+        """A zero follows a convention that is known; one that is a number has to fit the scale's type."""
         if not ZERO.fits(self.zero):
             raise TypeDeclarationError(
                 f"unknown zero convention {shown(self.zero)}",
                 at=self.element,
                 hint="choose None, integer, float or rescaled",
             )
-        if self.zero in ("float", "rescaled") and scale.bits < 16:
+        if self.zero not in ("float", "rescaled"):
+            return
+        if scale.bits < 16:
             raise TypeDeclarationError(
                 f"a {self.zero} zero is kept in the scale's type, and {scale} is too coarse for it",
                 at=self.element,
                 hint="use zero='integer', or a scale of 16 or 32 bits",
             )
-        if (
-            self.zero in ("float", "rescaled")
-            and max(-self.element.min, self.element.max) > scale.max
-        ):
+        if max(-self.element.min, self.element.max) > scale.max:
             raise TypeDeclarationError(
                 f"a {self.zero} zero has to hold values of {self.element}, and {scale} ends at "
                 f"{scale.max:.6g}",
                 at=self.element,
                 hint="use zero='integer', or a wider scale type",
             )
+
+    def _check_second(self, scale: ScaleType) -> None:
+        """A second level is float32, over scales of 8 bits."""
         if not SECOND.fits(self.second):
             raise TypeDeclarationError(
                 f"a second-level scale is float32, found {shown(self.second)}",

@@ -60,7 +60,7 @@ def test_a_model_is_printed_explained_drawn_and_saved(files, name, tmp_path, cap
     assert picture.read_text().startswith("<svg")
     assert len(Graph.load(folder).nodes) == 3
     assert run(["graph", str(folder), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "ladder.graph/2"
+    assert json.loads(capsys.readouterr().out)["format"] == "ladder.graph/3"
 
 
 @pytest.mark.parametrize("name", ["mlp.onnx", "mlp.pt2"])

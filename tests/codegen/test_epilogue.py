@@ -166,6 +166,25 @@ def test_no_rows_give_no_rows(emulated: Emulated) -> None:
             assert y.shape == (0, 36)
 
 
+@pytest.mark.parametrize("function", ["gelu", "relu", "silu"])
+def test_infinities_and_zeros_are_the_meanings_bit_by_bit(
+    function: str, emulated: Emulated
+) -> None:
+    plan = plan_of("skinny", (function,), n=64, k=64, bias=True, out="float32")
+    _, weights, *_ = operands(plan, 2)
+    special = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, -3e38, 3e38, -1e4], np.float32)
+    x, bias = np.zeros((2, 64), np.float16), np.resize(special, 64)
+    with np.errstate(all="ignore"):
+        exact = plan.op.reference(x, weights, bias).astype(np.float32)
+    y = emulated(plan, x, weights, bias, None, None)
+    np.testing.assert_array_equal(y, exact)
+    numbers = ~np.isnan(exact)  # whose sign and payload nobody promises
+    np.testing.assert_array_equal(np.signbit(y[numbers]), np.signbit(exact[numbers]))
+    by_plan = plan.run(x, weights, bias)
+    np.testing.assert_array_equal(by_plan[numbers].view("u4"), y[numbers].view("u4"))
+    assert np.isnan(by_plan[~numbers]).all()
+
+
 def test_row_scales_come_before_the_steps(emulated: Emulated) -> None:
     op = ladder.matmul(
         *(13, 72, 512),

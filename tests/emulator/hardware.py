@@ -32,6 +32,7 @@ def probes() -> Iterator[tuple[str, Any, dict[str, Any], tuple[int, ...], int, i
     import hopper
     import kernels
     import probes as p
+    import probes_copies as c
     import probes_hopper as h
 
     rng = np.random.default_rng(SEED)
@@ -81,7 +82,7 @@ def probes() -> Iterator[tuple[str, Any, dict[str, Any], tuple[int, ...], int, i
     i = rng.integers(0, 1 << 32, 512, dtype=np.uint64).astype(np.uint32)
     yield (
         "cp.async",
-        p.partial_copies(),
+        c.partial_copies(),
         {"I": i, "O": np.zeros((3, 128), np.uint32)},
         (1, 1, 1),
         32,
@@ -90,13 +91,13 @@ def probes() -> Iterator[tuple[str, Any, dict[str, Any], tuple[int, ...], int, i
     )
     i = rng.integers(0, 1000, (4, 256)).astype(np.uint32)
     given = {"I": i, "O": np.zeros_like(i), "R": np.full(256, 5, np.uint32)}
-    yield "bulk", p.bulk_copies(), given, (4, 1, 1), 64, 1, True
+    yield "bulk", c.bulk_copies(), given, (4, 1, 1), 64, 1, True
     for rank in (1, 2, 3):
-        for swizzle in p.SPANS:
-            arguments = p.tensor_arguments(swizzle, rank)(rng)
+        for swizzle in c.SPANS:
+            arguments = c.tensor_arguments(swizzle, rank)(rng)
             yield (
                 f"tma {rank}d {swizzle}",
-                p.tensor_copies(swizzle, rank)(),
+                c.tensor_copies(swizzle, rank)(),
                 arguments,
                 (1, 1, 1),
                 32,

@@ -11,12 +11,18 @@ import pytest
 
 from ladder.emulator import run
 
-_SPEC = importlib.util.spec_from_file_location(
-    "emulator_probes", Path(__file__).with_name("probes.py")
-)
-probes = importlib.util.module_from_spec(_SPEC)
-sys.modules["emulator_probes"] = probes
-_SPEC.loader.exec_module(probes)
+
+def beside(name):
+    """A module that lies beside this one; tests are no package."""
+    spec = importlib.util.spec_from_file_location(
+        f"emulator_{name}", Path(__file__).with_name(f"{name}.py")
+    )
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+probes, copies = beside("probes"), beside("probes_copies")
 
 SCHEDULES = [("random", 0), ("random", 1), ("eager", 0), ("lazy", 0)]
 
@@ -174,7 +180,7 @@ def brute(kind, words):
 def test_shortened_copies_fill_with_zeros(lower):
     i = np.arange(512, dtype=np.uint32) * np.uint32(0x01010101) + np.uint32(0x11223344)
     o = np.zeros((3, 128), np.uint32)
-    launch(lower, probes.partial_copies, {"I": i, "O": o}, 32)
+    launch(lower, copies.partial_copies, {"I": i, "O": o}, 32)
     for row, size in ((0, 16), (1, 8), (2, 4)):
         raw = i.view(np.uint8)[row * 512 : row * 512 + 32 * size].reshape(32, size)
         limit = {16: 17, 8: 9, 4: 5}[size]
@@ -187,7 +193,7 @@ def test_shortened_copies_fill_with_zeros(lower):
 
 def test_bulk_copies_move_and_add(lower):
     i = np.random.default_rng(4).integers(0, 1000, (4, 256)).astype(np.uint32)
-    listing = lower(probes.bulk_copies())
+    listing = lower(copies.bulk_copies())
     for schedule, seed in SCHEDULES:
         o, r = np.zeros_like(i), np.full(256, 5, np.uint32)
         run(listing, {"I": i, "O": o, "R": r}, (4, 1, 1), 64, schedule=schedule, seed=seed)
@@ -205,12 +211,12 @@ def cute_swizzle(address, span):
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-@pytest.mark.parametrize("swizzle", probes.SPANS)
+@pytest.mark.parametrize("swizzle", copies.SPANS)
 def test_tensor_copies_follow_the_swizzle(lower, swizzle, rank):
-    arguments = probes.tensor_arguments(swizzle, rank)(np.random.default_rng(5))
-    launch(lower, probes.tensor_copies(swizzle, rank), arguments, 32)
+    arguments = copies.tensor_arguments(swizzle, rank)(np.random.default_rng(5))
+    launch(lower, copies.tensor_copies(swizzle, rank), arguments, 32)
     x, y, o = arguments["X_map"].array, arguments["Y_map"].array, arguments["O"]
-    inner, outer = probes.box_of(swizzle)
+    inner, outer = copies.box_of(swizzle)
     start = (24, 5, 1)[:rank]
     full = x.reshape((1,) * (3 - rank) + x.shape)
     begin = (*start, *(0,) * (3 - rank))

@@ -9,8 +9,8 @@ from ladder.graph.draft import Draft
 from ladder.graph.extent import symbol
 from ladder.graph.operators import (
     Activated,
-    AddBias,
     AddResidual,
+    Biased,
     Binary,
     Gated,
     Linear,
@@ -65,7 +65,7 @@ def test_bias_activation_and_residual_in_their_order():
     y = b.two("add", b.constant("bias", RNG.normal(size=8)), b.linear("y"))
     y = b.add(Unary("gelu"), (y,), "act")
     z = b.two("add", b.linear("z", 16, y), b.x)
-    check(b.done(z), 2, (AddBias(), Activated("gelu")), (AddResidual(),))
+    check(b.done(z), 2, (Biased(), Activated("gelu")), (AddResidual(),))
 
 
 @pytest.mark.parametrize("wt", [WT, None])
@@ -100,7 +100,7 @@ def test_biases_of_layers_of_one_input_are_joined():
     for name in "qk":
         bias = b.constant(f"{name}.b", RNG.normal(size=8))
         outs.append(b.add(Unary("exp"), (b.two("add", b.linear(name), bias),), name))
-    check(b.done(*outs), 5, (AddBias(),))
+    check(b.done(*outs), 5, (Biased(),))
 
 
 def test_layers_whose_types_differ_stay_apart_and_say_so():

@@ -10,13 +10,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ladder.errors import GraphError
+from ladder.errors import ArtifactError, GraphError
+from ladder.files import save_document
 from ladder.graph.draft import Draft
 from ladder.graph.extent import symbol
 from ladder.graph.graph import Graph
 from ladder.graph.operators import Attention, Linear, Reshape
 from ladder.graph.rules import Rule
-from ladder.graph.serial import CONSTANTS, GRAPH, decode, encode
+from ladder.graph.serial import ARRAYS, GRAPH, decode, encode
 from ladder.graph.tensor import TensorType
 from ladder.registry import types
 from ladder.ttype import TType, quantize
@@ -90,9 +91,8 @@ def test_operators_as_json(op):
     [
         (lambda f: (f / GRAPH).unlink(), "cannot be read"),
         (lambda f: (f / GRAPH).write_text("{"), "cannot be read"),
-        (lambda f: (f / GRAPH).write_text('{"format": "ladder.graph/0"}'), "holds format"),
-        (lambda f: (f / CONSTANTS / "0.codes.npy").write_bytes(b""), "cannot be read"),
-        (lambda f: (f / CONSTANTS / "0.codes.npy").unlink(), "cannot be read"),
+        (lambda f: _edit(f, lambda d: d.pop("digests")), "cannot be read"),
+        (lambda f: (f / ARRAYS / "0.codes.npy").unlink(), "cannot be read"),
         (lambda f: _edit(f, lambda d: d["nodes"][0]["op"].update({"$": "Nothing"})), "unknown tag"),
         (lambda f: _edit(f, lambda d: d["nodes"][0].pop("inputs")), "cannot be read"),
         (lambda f: _edit(f, lambda d: d["constants"].pop()), "cannot be read|no value"),
@@ -106,19 +106,52 @@ def test_a_damaged_folder_is_refused(tmp_path, damage, match):
         Graph.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "damage, match",
+    [
+        (lambda f: (f / GRAPH).write_text('{"format": "ladder.graph/0"}'), "holds format"),
+        (lambda f: _edit(f, lambda d: d["outputs"].append("x"), sealed=False), "not as it was"),
+        (lambda f: (f / ARRAYS / "0.codes.npy").write_bytes(b""), r"0\.codes\.npy has sha256"),
+        (lambda f: _flip(f / ARRAYS / "0.codes.npy"), r"0\.codes\.npy has sha256"),
+        (lambda f: _flip(f / ARRAYS / "5.value.npy"), r"5\.value\.npy has sha256"),
+    ],
+)
+def test_what_is_not_as_it_was_written_is_refused(tmp_path, damage, match):
+    full().save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ArtifactError, match=match):
+        Graph.load(tmp_path)
+
+
+def _flip(file: Path):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
 def _values(document):
     return document["constants"][0]["weight"]["element"]["values"]
 
 
-def _edit(folder: Path, change):
+def _edit(folder: Path, change, *, sealed=True):
     document = json.loads((folder / GRAPH).read_text())
     change(document)
-    (folder / GRAPH).write_text(json.dumps(document))
+    if sealed:
+        save_document(folder / GRAPH, document)
+    else:
+        (folder / GRAPH).write_text(json.dumps(document))
+
+
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
+    full().save(tmp_path)
+    (tmp_path / "plans.json").write_text("")  # a model's, which its graph alone must not replace
+    with pytest.raises(GraphError, match=r"no graph's: plans\.json"):
+        full().save(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(GraphError, match="cannot be written"):
+    with pytest.raises(GraphError, match="a file stands there"):
         full().save(tmp_path / "file" / "model")
 
 

@@ -179,7 +179,10 @@ def test_any_number_of_rows_is_compared(rows):
     module = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8))
     graph = from_torch(module, (torch.randn(rows, 16),), dynamic=({0: "rows"},))
     assert str(graph.inputs[0].type) == "float32[rows, 16]"
-    report = verify(graph, module, (torch.randn(rows, 16),))
+    if not rows:
+        with pytest.raises(GraphError, match=r"is \[0, 32\]: there is nothing to verify"):
+            verify(graph, module, (torch.randn(0, 16),))
+    report = verify(graph, module, (torch.randn(rows or 2, 16),))
     assert report.ok, str(report)
     assert len(report.rows) == 3
 

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ladder
-from ladder.errors import GraphError, LaunchError
+from ladder.errors import (
+    ArtifactError,
+    GraphError,
+    LaunchError,
+    ShapeError,
+    TypeDeclarationError,
+)
+from ladder.files import save_document
 from ladder.graph.draft import Draft
-from ladder.graph.operators import Activated, AddBias, AddResidual, Gated, Linear, Scaled
+from ladder.graph.operators import (
+    Activated,
+    AddResidual,
+    Biased,
+    Concat,
+    Gated,
+    Gather,
+    Linear,
+    Scaled,
+    Unary,
+)
 from ladder.graph.tensor import TensorType
 from ladder.model.model import PLANS, Model, compile_graph
 from ladder.ttype import quantize
@@ -24,6 +44,11 @@ STEPS = (Activated("silu"), AddResidual())
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
 
+COMPILES = pytest.mark.skipif(
+    importlib.util.find_spec("tvm") is None, reason="needs the compile extra"
+)
+
+
 def small(m=3, bias=True, steps=STEPS):
     draft = Draft()
     x = draft.input("x", TensorType((m, 64), "float16"))
@@ -31,7 +56,7 @@ def small(m=3, bias=True, steps=STEPS):
     operands = [x] * sum(step.operands for step in steps)
     if bias:
         b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
-        steps, operands = [AddBias(), *steps], [b, *operands]
+        steps, operands = [Biased(), *steps], [b, *operands]
     y = draft.add(Linear(tuple(steps)), (x, w, *operands), "y")
     draft.outputs = [draft.add(Linear(), (y, w), "z")]
     return draft.graph()
@@ -123,6 +148,33 @@ def test_symbolic_rows_get_plans_for_every_m():
         assert model(x, mode="plan").shape == (rows, 64)
 
 
+def test_no_rows_cannot_be_verified():
+    torch = pytest.importorskip("torch")
+    graph = small(ladder.graph.extent.symbol("rows"), bias=False)
+    model = compile_graph(graph)
+    none = torch.zeros(0, 64).half()
+    module = torch.nn.Linear(64, 8).half()
+    imported = ladder.from_torch(module, (torch.zeros(3, 64).half(),), dynamic=({0: "rows"},))
+    for verify, layer, n in (
+        (model.verify, "y", 64),
+        (model.on("cpu").verify, "y", 64),
+        (lambda x: ladder.verify(imported, module, (x,)), imported.nodes[0].name, 8),
+    ):
+        with pytest.raises(GraphError, match=rf"{layer} is \[0, {n}\]: there is nothing to verify"):
+            verify(none)
+    assert model.verify(X[:1]).ok
+
+
+def test_a_cache_that_is_still_empty_can_be_verified():
+    draft = Draft()
+    x = draft.input("x", TensorType((1, 64), "float16"))
+    past = draft.input("past", TensorType((ladder.graph.extent.symbol("context"), 64), "float16"))
+    w = draft.constant("w", quantize(RNG.normal(size=(64, 64)), ladder.types["int4"].grouped(32)))
+    y = draft.add(Linear(), (x, w), "y")
+    draft.outputs = [draft.add(Concat(0), (draft.add(Unary("negative"), (past,), "n"), y), "all")]
+    assert compile_graph(draft.graph()).verify(X[:1], X[:0]).ok
+
+
 def test_what_no_kernel_takes_runs_by_meaning_and_says_why():
     draft = Draft()
     x = draft.input("x", TensorType((3, 64), "float32"))  # and no rule says how a kernel reads it
@@ -147,11 +199,58 @@ def test_a_folder_gives_the_model_back(model, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"format": "ladder.model/0", "layers": []}'])
-def test_a_damaged_folder_is_refused(model, tmp_path, text):
+@pytest.mark.parametrize("through", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])
+@pytest.mark.parametrize("built", [False, pytest.param(True, marks=COMPILES)])
+@pytest.mark.filterwarnings("ignore:no CUDA compiler")
+def test_a_model_that_ran_is_pickled_without_what_it_ran_on(monkeypatch, built, through):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("LADDER_CACHE_DIR", "off")
+    model = compile_graph(eight_bit()).build() if built else compile_graph(small())
+    x = torch.from_numpy(X)
+    wanted = model.on("cpu")(x)
+    again = through(model)
+    assert again == model
+    assert torch.equal(again.on("cpu")(x), wanted)
+    if built:
+        assert again.built.weights == model.built.weights
+        assert [k.source for k in again.built.kernels.values()] == [
+            k.source for k in model.built.kernels.values()
+        ]
+    with pytest.raises(LaunchError, match="an executor stays in its process"):
+        through(model.on("cpu"))
+
+
+def test_saving_replaces_a_model_or_a_graph_and_nothing_else(model, tmp_path, monkeypatch):
+    model.graph.save(tmp_path / "m")
+    model.save(tmp_path / "m")
+    (tmp_path / "m" / "thesis.tex").write_text("x")
+    with pytest.raises(GraphError, match=r"no model's: thesis\.tex"):
+        model.save(tmp_path / "m")
+    (tmp_path / "m" / "thesis.tex").unlink()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full_disk(self, text, encoding):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full_disk)
+    with pytest.raises(GraphError, match="No space left"):
+        compile_graph(small(bias=False)).save(tmp_path / "m")
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "text, error, match",
+    [
+        ("{", GraphError, "the model cannot be read"),
+        ("{}", ArtifactError, r"plans\.json holds format None"),
+        ('{"format": "ladder.model/0", "layers": []}', ArtifactError, "holds format"),
+        ('{"format": "ladder.model/2", "layers": []}', ArtifactError, "not as it was written"),
+    ],
+)
+def test_a_damaged_folder_is_refused(model, tmp_path, text, error, match):
     model.save(tmp_path)
     (tmp_path / PLANS).write_text(text)
-    with pytest.raises(GraphError):
+    with pytest.raises(error, match=match):
         Model.load(tmp_path)
 
 
@@ -165,7 +264,7 @@ def test_plans_of_other_layers_are_refused(model, tmp_path):
         ([{**y, "node": "x"}, z], "the graph has"),
         ([{**y, "plan": z["plan"]}, z], "the plan of y is of"),
     ):
-        (tmp_path / PLANS).write_text(json.dumps({**document, "layers": layers}))
+        save_document(tmp_path / PLANS, {**document, "layers": layers})
         with pytest.raises(GraphError, match=match):
             Model.load(tmp_path)
 
@@ -175,6 +274,51 @@ def test_arguments_that_are_none(model):
         model(X, mode="fast")
     with pytest.raises(GraphError, match="graph is 3, not a Graph"):
         compile_graph(3)
+    with pytest.raises(GraphError, match="0 inputs were given"):
+        model()
+    with pytest.raises(ShapeError, match=r"the array is \[64\]"):
+        model(X[0])
+    for wrong in ("x", None, object(), X.astype(complex)):
+        with pytest.raises(TypeDeclarationError, match="expected real numbers"):
+            model(wrong)
+    assert model.plan_of([]) is None
+
+
+@pytest.mark.parametrize(
+    "fields, what",
+    [
+        (lambda m: (None, ()), "graph is None, not a Graph"),
+        (lambda m: (m, m.layers), "graph is a Model, not a Graph"),
+        (lambda m: (m.graph, None), "layers is None, not a tuple of Layer"),
+        (lambda m: (m.graph, (3, 4)), "layers is a tuple"),
+        (lambda m: (m.graph, tuple(replace(one, plan=3) for one in m.layers)), "layers is a tuple"),
+        (lambda m: (m.graph, m.layers, 3), "built is 3, not a Built or None"),
+    ],
+)
+def test_a_model_is_made_of_its_parts(model, fields, what):
+    with pytest.raises(GraphError, match=what):
+        Model(*fields(model))
+    assert Model(model.graph, list(model.layers)) == model
+
+
+def test_without_torch_a_model_says_what_it_lacks(model, monkeypatch):
+    for name in [one for one in sys.modules if one.startswith("ladder.torch")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(LaunchError, match="a model runs on torch"):
+        replace(model).on("cpu")
+
+
+def test_numbers_of_tokens_are_whole():
+    draft = Draft()
+    table = draft.input("table", TensorType((4, 3), "float32"))
+    tokens = draft.input("tokens", TensorType((2,), "int64"))
+    draft.outputs = [draft.add(Gather(), (table, tokens), "y")]
+    model = compile_graph(draft.graph())
+    x = np.ones((4, 3), np.float32)
+    with pytest.raises(TypeDeclarationError, match=r"expected whole numbers, found .* float64"):
+        model(x, np.array([0.0, 1.7]))
+    assert model(x, np.array([0, 1], np.int32)).shape == (2, 3)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -253,7 +397,7 @@ np.save(sys.argv[3], model.on("emulator")(x).numpy())
 """
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@COMPILES
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
 @pytest.mark.parametrize("make", [small, eight_bit])
 def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
@@ -275,20 +419,28 @@ def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
     assert Model.load(tmp_path / "model").built.weights == model.built.weights
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tvm") is None, reason="needs the compile extra")
+@COMPILES
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
 def test_a_damaged_folder_of_a_built_model_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")
     model = compile_graph(small()).build()
-    for damage, match in (
-        (lambda f: (f / "built.json").write_text("{"), "cannot be read"),
-        (lambda f: (f / "built.json").write_text('{"format": "ladder.built/0"}'), "holds format"),
-        (lambda f: (f / "weights" / "0" / "weight.npy").unlink(), "cannot be read"),
-        (lambda f: (f / "weights" / "0" / "weight.npy").write_bytes(b""), "cannot be read"),
+    weight = Path("weights", "0", "weight.npy")
+
+    def flip(folder):
+        content = bytearray((folder / weight).read_bytes())
+        content[-1] ^= 1
+        (folder / weight).write_bytes(content)
+
+    other = '{"format": "ladder.built/0"}'
+    for damage, error, match in (
+        (lambda f: (f / "built.json").write_text("{"), GraphError, "cannot be read"),
+        (lambda f: (f / "built.json").write_text(other), ArtifactError, "holds format"),
+        (lambda f: (f / weight).unlink(), GraphError, "cannot be read"),
+        (flip, ArtifactError, r"weight\.npy has sha256"),
     ):
         model.save(tmp_path)
         damage(tmp_path)
-        with pytest.raises(GraphError, match=match):
+        with pytest.raises(error, match=match):
             Model.load(tmp_path)
     model.save(tmp_path)
     compile_graph(small()).save(tmp_path)  # not built: what was built before is not its own

@@ -227,6 +227,8 @@ class TorchDevice:
 class Tensor:
     """A NumPy array that says it lies on a GPU."""
 
+    requires_grad = False
+
     def __init__(self, array, device):
         self.array, self.device = array, device
         self.dtype = getattr(sys.modules["torch"], array.dtype.name)

@@ -157,3 +157,15 @@ def test_natural_strides_are_those_of_numpy():
     shape = (3, 1, 4)
     assert natural_strides(shape) == tuple(s // 8 for s in np.zeros(shape).strides)
     assert natural_strides(()) == ()
+
+
+def test_a_tensor_whose_gradient_would_be_cut_off_is_refused():
+    """By every kernel: they all look at their arrays here."""
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(2, 3).requires_grad_()
+    with pytest.raises(LaunchError, match="requires a gradient, and kernels have none") as caught:
+        view(tensor)
+    assert caught.value.at == "torch.float32[2, 3]"
+    with torch.no_grad():
+        assert view(tensor).shape == (2, 3)
+    assert view(tensor.detach()).pointer == tensor.data_ptr()

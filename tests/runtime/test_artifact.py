@@ -7,7 +7,8 @@ import pytest
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import ArtifactError
-from ladder.runtime.artifact import FORMAT, Artifact, Part, manifest_digest
+from ladder.files import document_digest
+from ladder.runtime.artifact import FORMAT, Artifact, Part
 
 
 def lowered(name="k"):
@@ -78,7 +79,7 @@ def _edit(folder, change, *, sealed=True):
     manifest = json.loads(path.read_text())
     change(manifest)
     if sealed:
-        manifest["sha256"] = manifest_digest(manifest)
+        manifest["sha256"] = document_digest(manifest)
     path.write_text(json.dumps(manifest))
 
 
@@ -134,19 +135,22 @@ def test_what_is_no_artifact_is_refused(tmp_path, content, text):
 
 def test_saving_replaces_an_artifact_and_nothing_else(artifact, tmp_path):
     folder = artifact.save(tmp_path / "k")
-    (folder / "stale").write_text("x")
+    (folder / "stale.cu").write_text("x")
     one = Artifact(artifact.parts[:1], {}, {}, 7)
     one.save(folder)
     assert Artifact.load(folder) == one
-    assert not (folder / "stale").exists()
+    assert not (folder / "stale.cu").exists()
     other = tmp_path / "thesis"
     other.mkdir()
     one.save(other)  # an empty folder is fine
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "important.txt").write_text("x")
-    with pytest.raises(ArtifactError, match="holds files but no artifact"):
+    with pytest.raises(ArtifactError, match="the folder holds what is no artifact's"):
         one.save(tmp_path / "notes")
-    with pytest.raises(ArtifactError, match="holds files but no artifact"):
+    (folder / "important.txt").write_text("x")
+    with pytest.raises(ArtifactError, match=r"no artifact's: important\.txt"):
+        one.save(folder)
+    with pytest.raises(ArtifactError, match="a file stands there"):
         one.save(tmp_path / "notes" / "important.txt")
 
 

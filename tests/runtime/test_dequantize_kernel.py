@@ -10,6 +10,7 @@ from ladder.codegen.kernel import Launch, LoweredKernel, Parameter
 from ladder.codegen.toolchain import Cubin
 from ladder.errors import LaunchError, PackingError
 from ladder.runtime.dequantize_kernel import DequantizeKernel
+from ladder.runtime.packed import Packed
 from ladder.runtime.variant import Variant
 
 N, K = 16, 64
@@ -98,3 +99,19 @@ def test_what_does_not_fit_is_refused(kernel, device, weights) -> None:
         kernel.bind(there, out=host)
     with pytest.raises(LaunchError, match="packed weights on the CPU are not written to"):
         kernel(packed, out=host)
+
+
+def test_a_result_over_its_own_codes_is_refused(kernel, torch, weights) -> None:
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    (shape, dtype), codes = kernel.plan.target.shapes()["weight"], packed["weight"]
+    memory = torch.on(np.zeros(codes.array.size + int(np.prod(shape)), dtype))
+    kept = type(memory)(memory.array[: codes.array.size].reshape(codes.array.shape), memory.device)
+    moved = Packed(packed.packing, {**packed, "weight": kept})
+    for start, refused in ((codes.array.size - 4, True), (codes.array.size, False)):
+        words = memory.array[start:][: int(np.prod(shape))].reshape(shape)
+        out = Packed(kernel.plan.target, {"weight": type(memory)(words, memory.device)})
+        if refused:
+            with pytest.raises(LaunchError, match="out and weight share memory"):
+                kernel.bind(moved, out=out)
+        else:
+            assert kernel.bind(moved, out=out).out is out

@@ -126,7 +126,7 @@ def test_out_must_not_overlap_x(kernel, packed, torch, x):
     memory = torch.on(np.zeros(3 * 16 * 2, np.float16))
     x_part = type(memory)(memory.array[: 3 * 16].reshape(3, 16), memory.device)
     out = type(memory)(memory.array[:48].view(np.float32).reshape(3, 8), memory.device)
-    with pytest.raises(LaunchError, match="out overlaps x"):
+    with pytest.raises(LaunchError, match="out and x share memory"):
         kernel(x_part, packed, out=out)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import ladder
 from ladder.errors import ArtifactError
-from ladder.runtime.artifact import manifest_digest
+from ladder.files import document_digest
 from ladder.runtime.build import compile_plan
 from ladder.runtime.cache import Cache
 from ladder.runtime.load import load
@@ -73,7 +73,7 @@ def test_plans_of_a_set_are_written_once(folder, plans, tmp_path):
     for one, plan in zip(manifest["kernels"], plans, strict=True):
         one["plan"] = json.loads(plan.to_json())
     manifest["format"] = 1
-    manifest["sha256"] = manifest_digest(manifest)
+    manifest["sha256"] = document_digest(manifest)
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
@@ -97,7 +97,7 @@ def test_a_saved_kernel_loads_and_runs_without_tvm(folder):
 def test_a_plan_of_another_version_is_refused(folder, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["plan"]["format"] = "ladder.planset/99"
-    manifest["sha256"] = manifest_digest(manifest)
+    manifest["sha256"] = document_digest(manifest)
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))

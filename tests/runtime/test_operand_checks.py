@@ -1,4 +1,4 @@
-"""The residual of a call: what is passed on, what is refused, and when y may lie where it lies."""
+"""Arrays beside x: what of a residual is passed on and what is refused, and over what y may not lie."""
 
 from __future__ import annotations
 
@@ -84,3 +84,56 @@ def test_a_residual_that_nobody_asked_for_is_refused(fakes, weights, torch, x):
     packed = kernel.pack(weights).to(torch.device("cuda", 0))
     with pytest.raises(LaunchError, match="a residual was given, the operator has none"):
         kernel(torch.on(x), packed, residual=torch.on(np.ones((3, 8), np.float32)))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_out_must_not_overlap_x_however_it_is_walked(made, backwards):
+    memory = np.zeros((6, 64), np.float16)
+    variant, packed = made
+    x = memory[2::-1] if backwards else memory[:3]
+    given = Operands(x, packed, None, memory[2:5], None, X)
+    with pytest.raises(LaunchError, match="out and x share memory"):
+        check_call([variant], packed.key, given)
+    check_call([variant], packed.key, given._replace(out=memory[3:]))
+
+
+def floats(torch, count):
+    return torch.on(np.ones(count, np.float32))
+
+
+def part(memory, count, shape, start=0):
+    array = memory.array[start : start + count].reshape(shape)
+    return type(memory)(array, memory.device)
+
+
+@pytest.mark.parametrize("start", [0, 20, 23])
+def test_out_must_not_overlap_the_bias(fakes, weights, torch, x, start):
+    kernel = fakes.kernel(plans=[fakes.Plan(bias=True)])
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    memory = floats(torch, 40)
+    out = part(memory, 24, (3, 8))
+    given = Operands(torch.on(x), packed, part(memory, 8, (8,), start), out)
+    with pytest.raises(LaunchError, match="out and bias share memory"):
+        check_call(kernel.variants, packed.key, given)
+    beside = part(memory, 8, (8,), 24)
+    assert check_call(kernel.variants, packed.key, given._replace(bias=beside)).m == 3
+
+
+def test_out_must_not_overlap_the_scales_of_rows(fakes, weights, torch, x):
+    kernel = fakes.kernel(plans=[fakes.Plan(activation_scale=True)])
+    packed = kernel.pack(weights).to(torch.device("cuda", 0))
+    memory = floats(torch, 40)
+    given = Operands(torch.on(x), packed, None, part(memory, 24, (3, 8)), part(memory, 3, (3,), 5))
+    with pytest.raises(LaunchError, match="out and x_scale share memory"):
+        check_call(kernel.variants, packed.key, given)
+
+
+def test_out_must_not_overlap_the_weight(made):
+    variant, packed = made
+    memory = np.zeros(packed["weight"].nbytes + 1024, np.uint8)
+    words = memory[: packed["weight"].nbytes].view(packed["weight"].dtype)
+    words[...] = packed["weight"].reshape(-1)
+    moved = Packed(packed.packing, {**packed, "weight": words.reshape(packed["weight"].shape)})
+    out = memory[-2048:][: 2 * 3 * 64].view(np.float16).reshape(3, 64)
+    with pytest.raises(LaunchError, match="out and weight share memory"):
+        check_call([variant], packed.key, Operands(X, moved, None, out, None, X))

@@ -40,6 +40,9 @@ def test_only_the_kernel_of_a_call_is_compiled(plans: Any) -> None:
     assert len(plans) > 1
     assert not asked, "nothing is compiled before a call"
     assert "not compiled yet" in repr(kernel)
+    first = kernel.variants[0]
+    assert repr(first) == str(first) == f"Deferred({first.name})"
+    assert not asked, "nor by a look at it"
     rng = np.random.default_rng(0)
     q = ladder.quantize(rng.standard_normal((64, 64)), plans.op.weight)
     packed = kernel.pack(q)

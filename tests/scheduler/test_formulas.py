@@ -38,6 +38,24 @@ def test_large_numbers_do_not_overflow_and_a_nan_stays_one(function):
     assert evaluate(function, np.array([np.inf], np.float32)) == top
 
 
+@pytest.mark.parametrize("function", ACTIVATIONS)
+def test_infinities_and_zeros_are_those_of_the_meaning_bit_by_bit(function):
+    x = np.array([-np.inf, np.inf, np.nan, -0.0, 0.0, -3e38, 3e38, -1e4], np.float32)
+    with np.errstate(all="ignore"):
+        exact = FUNCTIONS[function](x.astype(np.float64)).astype(np.float32)
+    y = evaluate(function, x)
+    nan = np.isnan(x) | (np.isneginf(x) & (function in ("silu", "gelu_tanh")))  # as in torch
+    np.testing.assert_array_equal(np.isnan(exact), nan)
+    np.testing.assert_array_equal(np.isnan(y), nan)
+    np.testing.assert_array_equal(y[~nan].view(np.uint32), exact[~nan].view(np.uint32))
+
+
+def test_gelu_is_minus_zero_where_its_tail_is_too_small():
+    x = np.array([-np.inf, -3e38, -100, -TAIL], np.float32)
+    y = evaluate("gelu", x)
+    np.testing.assert_array_equal(y.view(np.uint32), np.full(4, 0x80000000, np.uint32))
+
+
 def test_fast_functions_flush_what_is_below_the_normal_numbers():
     x = np.array([-127.0, -126.0, 128.0, np.nan], np.float32)
     with np.errstate(all="ignore"):

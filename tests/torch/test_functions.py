@@ -15,9 +15,9 @@ from ladder.graph.operators import (  # noqa: E402
     PAIRS,
     STEPS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -74,7 +74,7 @@ CASES = [
     (Where(), [TRUE, normal(4, 6), normal(6)]),
     (Cast("float32"), [normal(3)]),
     (Cast("int64"), [5 * normal(9)]),
-    (Linear((AddBias(), Activated("silu"), AddResidual())), [normal(2, 3, 8), normal(6, 8), normal(6), normal(2, 3, 6)]),
+    (Linear((Biased(), Activated("silu"), AddResidual())), [normal(2, 3, 8), normal(6, 8), normal(6), normal(2, 3, 6)]),
     (MatrixProduct(), [normal(2, 3, 4), normal(4, 5)]),
     (Attention(), [normal(2, 4, 6, 8), normal(2, 4, 7, 8), normal(2, 4, 7, 8)]),
     (Attention(causal=True, scale=0.3), [normal(2, 4, 6, 8), normal(2, 2, 6, 8), normal(2, 2, 6, 8)]),
@@ -98,7 +98,7 @@ CASES = [
     (Slice(1, 1, S), [normal(2, 5)]),
     (Slice(0, 0, 5, 2), [normal(5, 2)]),
     (Expand((B, S, 4)), [normal(1, 4)]),
-    (Gather(), [normal(7, 4), whole(2, 3) - 3]),
+    (Gather(from_end=True), [normal(7, 4), whole(2, 3) - 3]),
     (Gather(axis=1), [normal(3, 7, 2), whole(4)]),
     (Gather(), [normal(7), whole(2, 3)]),
     (Extents(B * S + 1), []),
@@ -120,6 +120,13 @@ def test_the_function_is_the_meaning(op, given):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("op, index", [(Gather(), -1), (Gather(), 7), (Gather(from_end=True), -8)])
+def test_indices_out_of_range_are_refused(op, index):
+    function = function_of(op, SIZES, torch.device("cpu"))
+    with pytest.raises(GraphError, match=f"index {index} into an axis of 7"):
+        function(torch.zeros(7, 4), torch.tensor([0, index]))
+
+
 def test_every_operator_has_a_function_or_a_reason():
     without = {Foreign, QuantizeTokens}  # somebody else's; a call of its own
     assert set(OPERATORS.values()) - set(MAKERS) == without
@@ -130,7 +137,7 @@ def test_every_operator_has_a_function_or_a_reason():
 def test_steps_of_an_epilogue():
     y, other = normal(3, 8), normal(3, 8)
     steps = {
-        AddBias(): (other[0],),
+        Biased(): (other[0],),
         AddResidual(): (other,),
         Scaled(0.5): (),
         Activated("gelu_tanh"): (),

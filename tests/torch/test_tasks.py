@@ -8,8 +8,8 @@ import ladder
 from ladder.graph.draft import Draft
 from ladder.graph.operators import (
     Activated,
-    AddBias,
     AddResidual,
+    Biased,
     Linear,
     QuantizedRows,
     QuantizeTokens,
@@ -36,7 +36,7 @@ def layers():
     x = draft.input("x", TensorType((3, 64), "float16"))
     b = draft.constant("b", RNG.normal(size=64).astype(np.float16))
     normed = draft.add(RMSNorm(), (x,), "norm")
-    steps = (AddBias(), Activated("silu"), Scaled(0.5), AddResidual())
+    steps = (Biased(), Activated("silu"), Scaled(0.5), AddResidual())
     y = draft.add(Linear(steps), (normed, weight(draft, "w"), b, x), "y")
     z = draft.add(Linear((AddResidual(),)), (y, weight(draft, "v"), x), "z")
     draft.outputs = [draft.add(Slice(1, 0, 8), (z,), "part"), y]

@@ -138,7 +138,7 @@ def gather(call: Call) -> str:
         start = index if index >= 0 else shape[axis] + index
         piece = call.add(Slice(axis, start, start + 1), call.tensor(0), last=False)
         return call.add(Reshape((*shape[:axis], *shape[axis + 1 :])), piece)
-    return call.add(Gather(axis), call.tensor(0), call.tensor(1))
+    return call.add(Gather(axis, from_end=True), call.tensor(0), call.tensor(1))
 
 
 def filled(call: Call) -> str:
@@ -184,6 +184,6 @@ def angles(call: Call, place: int) -> str:
     """cos or sin of each token as [B, 1, S, D/2], from caches [B, S, D/2] or tables by position."""
     cache = call.tensor(place)
     if call.has(3):
-        cache = call.add(Gather(0), cache, call.tensor(3), last=False)
+        cache = call.add(Gather(0, from_end=True), cache, call.tensor(3), last=False)
     shape = call.values.draft.type(cache).shape
     return call.add(Reshape((*shape[:-2], 1, *shape[-2:])), cache, last=False)

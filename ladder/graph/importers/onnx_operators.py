@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import ModelImportError
-from ladder.graph.epilogue import AddBias, EpilogueStep, Scaled
+from ladder.graph.epilogue import Biased, EpilogueStep, Scaled
 from ladder.graph.importers import onnx_moves as moves
 from ladder.graph.importers.onnx_call import Call, Converter
 from ladder.graph.importers.onnx_quantized import check_opset, dequantize, matmul_nbits
@@ -104,7 +104,7 @@ def _gemm(call: Call) -> str:
         c = call.add(Binary("multiply"), factor, c, last=False)
     wide = call.values.draft.type(c)
     if wide.rank <= 1 or wide.shape[0] == 1:
-        steps.append(AddBias())
+        steps.append(Biased())
         operands.append(c)
         return call.add(Linear(tuple(steps)), a, b, *operands)
     product = call.add(Linear(tuple(steps)), a, b, last=False)

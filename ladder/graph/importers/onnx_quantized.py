@@ -17,7 +17,7 @@ import numpy as np
 
 from ladder.checks import shown
 from ladder.errors import LadderError, ModelImportError
-from ladder.graph.epilogue import AddBias
+from ladder.graph.epilogue import Biased
 from ladder.graph.importers.onnx_call import Call
 from ladder.graph.operators import Dequantize, Linear
 from ladder.registry import types
@@ -179,7 +179,7 @@ def matmul_nbits(call: Call) -> str:
     weight = _quantized(call, types[name], (1, block), codes, scales.reshape(n, blocks), zero_codes)
     w = call.values.draft.constant(call.inputs[1], weight)
     call.values.draft.decide("import", call.name, f"{w} is {weight.type}", "its codes are kept")
-    steps = (AddBias(),) if call.has(5) else ()
+    steps = (Biased(),) if call.has(5) else ()
     bias = [call.tensor(5)] if call.has(5) else []
     return call.add(Linear(steps), call.tensor(0), w, *bias)
 

@@ -141,7 +141,7 @@ def take_index(call: Call) -> str:
             "indexing by several tensors", at=call.name, hint="gather along one axis at a time"
         )
     axis, index = given[0]
-    return call.add(Gather(axis), call.tensor(0), call.value(index))
+    return call.add(Gather(axis, from_end=True), call.tensor(0), call.value(index))
 
 
 def repeat(call: Call) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ladder.errors import ModelImportError
-from ladder.graph.epilogue import AddBias
+from ladder.graph.epilogue import Biased
 from ladder.graph.importers import torch_moves as moves
 from ladder.graph.importers.torch_call import Call, Converter
 from ladder.graph.operators import (
@@ -64,7 +64,7 @@ def _gelu(call: Call) -> str:
 
 def _linear(call: Call) -> str:
     bias = call.arg(2, "bias")
-    steps = (AddBias(),) if bias is not None else ()
+    steps = (Biased(),) if bias is not None else ()
     operands = [call.value(bias)] if bias is not None else []
     return call.add(Linear(steps), call.tensor(0), call.tensor(1), *operands)
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from ladder.graph.epilogue import (
     Activated,
-    AddBias,
     AddResidual,
+    Biased,
     EpilogueStep,
     Gated,
     Scaled,
@@ -17,11 +17,16 @@ from ladder.graph.functions import ACTIVATIONS, FUNCTIONS
 from ladder.graph.operators.attention import Attention, Rotary
 from ladder.graph.operators.base import Operator
 from ladder.graph.operators.elementwise import PAIRS, Binary, Cast, Unary, Where
-from ladder.graph.operators.epilogue import STEPS, QuantizedRows
 from ladder.graph.operators.foreign import Foreign
 from ladder.graph.operators.linear import Linear, MatrixProduct
 from ladder.graph.operators.norm import LayerNorm, Reduce, RMSNorm, Softmax
-from ladder.graph.operators.quantize import ROW_TARGETS, Dequantize, Quantize, QuantizeTokens
+from ladder.graph.operators.quantize import (
+    ROW_TARGETS,
+    Dequantize,
+    Quantize,
+    QuantizedRows,
+    QuantizeTokens,
+)
 from ladder.graph.operators.shape import (
     Concat,
     Expand,
@@ -45,6 +50,16 @@ OPERATORS: Mapping[str, type[Operator]] = MappingProxyType(
     }
 )
 
+#: all steps of epilogues
+STEPS: tuple[type[EpilogueStep], ...] = (
+    Biased,
+    Scaled,
+    Activated,
+    Gated,
+    AddResidual,
+    QuantizedRows,
+)
+
 __all__ = [
     "ACTIVATIONS",
     "FUNCTIONS",
@@ -53,9 +68,9 @@ __all__ = [
     "ROW_TARGETS",
     "STEPS",
     "Activated",
-    "AddBias",
     "AddResidual",
     "Attention",
+    "Biased",
     "Binary",
     "Cast",
     "Concat",

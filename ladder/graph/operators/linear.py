@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ladder.errors import ShapeError
-from ladder.graph.epilogue import AddBias, EpilogueStep, refusal
+from ladder.graph.epilogue import Biased, EpilogueStep, T, refusal, with_operands
 from ladder.graph.extent import Extent, Sizes, broadcast, product, same
 from ladder.graph.matmul import OUTPUTS, MatMul, matmul
 from ladder.graph.operators.base import Operator
@@ -55,7 +55,7 @@ class Linear(Operator):
             y = step.apply(y, operands)
         return y
 
-    def _steps(self, operands: tuple) -> Iterator[tuple[EpilogueStep, tuple]]:  # type: ignore[type-arg]  # types or arrays
+    def _steps(self, operands: Sequence[T]) -> Iterator[tuple[EpilogueStep, tuple[T, ...]]]:
         wanted = sum(step.operands for step in self.epilogue)
         if wanted != len(operands):
             raise ShapeError(
@@ -63,10 +63,7 @@ class Linear(Operator):
                 at=self.kind,
                 hint=f"its steps take {wanted}",
             )
-        place = 0
-        for step in self.epilogue:
-            yield step, tuple(operands[place : place + step.operands])
-            place += step.operands
+        return with_operands(self.epilogue, operands)
 
     @property
     def steps(self) -> str:
@@ -104,7 +101,7 @@ class Linear(Operator):
 
     @property
     def _adds_bias(self) -> bool:
-        return self.epilogue[:1] == (AddBias(),)
+        return self.epilogue[:1] == (Biased(),)
 
     @property
     def kernel_steps(self) -> int:

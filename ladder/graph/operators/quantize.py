@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError, TypeDeclarationError
+from ladder.graph.epilogue import EpilogueStep
 from ladder.graph.extent import Sizes
 from ladder.graph.operators.base import Operator, axis_of
 from ladder.graph.quantize_activations import LEAST_SCALE
@@ -88,6 +89,25 @@ class QuantizeTokens(Operator):
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """The numbers that codes and scales stand for."""
         return quantize_rows(real(given[0]), self.target)
+
+
+@dataclass(frozen=True)
+class QuantizedRows(EpilogueStep):
+    """Rows are stored as codes of a type with one scale each; see :class:`QuantizeTokens`."""
+
+    target: str
+    kind: ClassVar[str] = "quantized_rows"
+
+    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
+        """The quantised type."""
+        return quantized_type(y, self.target)
+
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+        """What codes and scales stand for."""
+        return quantize_rows(y, self.target)
+
+    def __str__(self) -> str:
+        return f"to {self.target} by rows"
 
 
 @dataclass(frozen=True)

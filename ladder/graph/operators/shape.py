@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ladder.errors import ShapeError
+from ladder.errors import GraphError, ShapeError
 from ladder.graph.extent import Extent, Shape, Sizes, product, same, shape_of, value_of
 from ladder.graph.operators.base import Operator, axis_of
 from ladder.graph.tensor import Array, TensorType
@@ -144,9 +144,17 @@ class Expand(Operator):
 
 @dataclass(frozen=True)
 class Gather(Operator):
-    """Rows of the first input along an axis, by the indices of the second (an embedding: axis 0 of the table)."""
+    """Rows of the first input along an axis, by the indices of the second (an embedding: axis 0 of the table).
+
+    Indices lie in ``0 .. size - 1``, as torch.embedding and torch.index_select take them.
+
+    Attributes:
+        axis: of the first input.
+        from_end: whether ``-size .. -1`` are indices too, counted from the end, as for ``x[i]`` in torch and Gather in ONNX.
+    """
 
     axis: int = 0
+    from_end: bool = False
     kind: ClassVar[str] = "gather"
     arity: ClassVar[tuple[int, int]] = (2, 2)
 
@@ -158,8 +166,34 @@ class Gather(Operator):
         return TensorType(shape, "float32" if data.weight is not None else data.element)
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
-        """NumPy's take; negative indices count from the end."""
-        return np.take(given[0], given[1].astype(np.int64), axis=self.axis)
+        """NumPy's take.
+
+        Raises:
+            GraphError: an index is out of range.
+        """
+        data, indices = given[0], given[1].astype(np.int64)
+        if indices.size:
+            self.check(data.shape[self.axis], int(indices.min()), int(indices.max()))
+        return np.take(data, indices, axis=self.axis)
+
+    def check(self, size: int, least: int, most: int) -> None:
+        """Refuse indices out of range.
+
+        Args:
+            size: of the gathered axis.
+            least: of all indices.
+            most: of all indices.
+
+        Raises:
+            GraphError: one is.
+        """
+        first = -size if self.from_end else 0
+        if least < first or most >= size:
+            raise GraphError(
+                f"index {least if least < first else most} into an axis of {size}",
+                at=self,
+                hint=f"indices go from {first} to {size - 1}",
+            )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ladder.graph import MatMul
 from ladder.graph.draw import activations, residuals, row_scales
+from ladder.graph.epilogue import with_operands
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS, Packing
 from ladder.ttype import Quantized, quantize
 
@@ -104,8 +105,8 @@ class Inputs:
             exact += bias.astype(np.float64)
         residual = residuals(op, rng, op.m or 0)
         added = () if residual is None else (residual.astype(np.float64),)
-        for step in op.epilogue:
-            exact = step.apply(exact, added if step.operands else ())
+        for step, operands in with_operands(op.epilogue, added):
+            exact = step.apply(exact, operands)
         return cls(op.activation.pack(x), bias, exact, x_scale, residual)
 
 

@@ -264,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
       float product_1 = cse_v8;
       float product_2 = (chosen_ptr[0] * -0x1p+0f/*-1.000000e+00*/);
       alignas(64) float chosen_ptr_1[1];
-      chosen_ptr_1[0] = ((value < 0x0p+0f/*0.000000e+00*/) ? 0x0p+0f/*0.000000e+00*/ : value);
+      chosen_ptr_1[0] = ((value < 0x0p+0f/*0.000000e+00*/) ? -0x0p+0f/*-0.000000e+00*/ : value);
       float fma_11 = ladder_fma_f32(product_2, cse_v8, chosen_ptr_1[0]);
       int cse_v16 = (cse_v6 + ((int)threadIdx.x));
       y_ptr[cse_v16] = ladder_cvt_f16_f32((fma_11 + ladder_cvt_f32_f16(residual_ptr[cse_v16])));

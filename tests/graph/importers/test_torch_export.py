@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ladder.errors import ModelImportError
+from ladder.errors import GraphError, ModelImportError
 from ladder.graph.extent import symbol
 from ladder.graph.graph import Graph
 from ladder.graph.operators import Attention, Linear, RMSNorm, Rotary
@@ -110,6 +110,24 @@ def test_bfloat16_weights_keep_their_bits():
     np.testing.assert_array_equal(
         constant.values(), module.weight.detach().to(torch.float64).numpy()
     )
+
+
+@pytest.mark.parametrize(
+    "take, first",
+    [
+        (lambda x, i: F.embedding(i, x), 0),
+        (lambda x, i: x.index_select(0, i), 0),
+        (lambda x, i: x[i], -4),
+    ],
+)
+def test_indices_go_from_where_they_go_in_torch(take, first):
+    x, good, bad = _x(4, 3), torch.tensor([first, 3]), torch.tensor([first - 1, 0])
+    graph = from_torch(Function(take), (x, good))
+    np.testing.assert_array_equal(graph.run(x, good), take(x, good).numpy())
+    with pytest.raises(IndexError):
+        take(x, bad)
+    with pytest.raises(GraphError, match=f"index {first - 1} into an axis of 4"):
+        graph.run(x, bad)
 
 
 def test_unknown_operators_are_listed_at_once_with_their_places():

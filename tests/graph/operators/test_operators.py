@@ -12,9 +12,9 @@ from ladder.graph.extent import symbol
 from ladder.graph.operators import (
     OPERATORS,
     Activated,
-    AddBias,
     AddResidual,
     Attention,
+    Biased,
     Binary,
     Cast,
     Concat,
@@ -83,7 +83,7 @@ def test_silu_of_large_numbers_stays_finite():
 def test_linear_and_its_epilogue_step_by_step():
     x, w = RNG.normal(size=(2, 3, 4)), RNG.normal(size=(6, 4))
     bias, residual = RNG.normal(size=6), RNG.normal(size=(2, 3, 3))
-    op = Linear((Scaled(2.0), AddBias(), Gated("silu"), AddResidual()))
+    op = Linear((Scaled(2.0), Biased(), Gated("silu"), AddResidual()))
     y = np.zeros((2, 3, 3))
     for i in range(2):
         for j in range(3):
@@ -98,8 +98,8 @@ def test_linear_and_its_epilogue_step_by_step():
 @pytest.mark.parametrize(
     "steps, operands, text",
     [
-        ((AddBias(),), (), "0 operands for the epilogue bias"),
-        ((AddBias(),), ((5,),), "bias and output channels: 5 and 6"),
+        ((Biased(),), (), "0 operands for the epilogue bias"),
+        ((Biased(),), ((5,),), "bias and output channels: 5 and 6"),
         ((AddResidual(),), ((B, 7),), "residual"),
         ((), ((6,),), "1 operands for the epilogue of no step"),
     ],
@@ -208,9 +208,24 @@ def test_moves_move_what_they_say():
     assert value(Slice(2, 1, 4, 2), x)[1, 2].tolist() == [21, 23]
     assert value(Concat(1), x, x).shape == (2, 6, 4)
     assert value(Reshape((B * 3, 4)), x, b=2)[5].tolist() == [20, 21, 22, 23]
-    taken = Gather(1).evaluate(x, np.array([2, -3]), sizes={})
+    taken = Gather(1, from_end=True).evaluate(x, np.array([2, -3]), sizes={})
     assert taken[0].tolist() == [[8, 9, 10, 11], [0, 1, 2, 3]]
     assert Range(S, 3, 2).evaluate(sizes={"s": 3}).tolist() == [3, 5, 7]
+
+
+@pytest.mark.parametrize(
+    "from_end, indices, found, first",
+    [(False, [0, -1], -1, 0), (False, [0, 4], 4, 0), (True, [-5, 3], -5, -4), (True, [4], 4, -4)],
+)
+def test_indices_out_of_range_are_refused(from_end, indices, found, first):
+    """As the frameworks refuse them; NumPy would count from the end, unasked."""
+    table = np.zeros((4, 2))
+    gather = Gather(0, from_end)
+    with pytest.raises(GraphError, match=f"index {found} into an axis of 4") as caught:
+        value(gather, table, np.array(indices))
+    assert caught.value.hint == f"indices go from {first} to 3"
+    assert value(gather, table, np.array([0, 3, first])).shape == (3, 2)
+    assert value(gather, table, np.zeros((0, 2), int)).shape == (0, 2, 2)
 
 
 @pytest.mark.parametrize(
