@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -30,17 +30,16 @@ class ComputeType:
     Attributes:
         name: a name of :data:`COMPUTE_TYPES`.
         dtype: the NumPy dtype of numbers of it (ml_dtypes' for bfloat16, the 8-bit floats and the 4-bit integers).
-        bits: width of one value; derived.
     """
 
     name: str
     dtype: np.dtype[Any]
-    bits: int = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def bits(self) -> int:
+        """Width of one value in bits."""
         whole = BYTE * self.dtype.itemsize
-        bits = whole if self.is_float else integer_limits(self.dtype).bits
-        object.__setattr__(self, "bits", bits)
+        return whole if self.is_float else integer_limits(self.dtype).bits
 
     @property
     def is_float(self) -> bool:
