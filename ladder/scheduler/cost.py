@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.geometry import counted
@@ -45,8 +46,7 @@ WIDE_TOKENS = 256
 SCHEDULERS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One ceiling: ``us = amount / per_us``.
 
     Attributes:
@@ -68,6 +68,13 @@ class Bound:
 
     def __str__(self) -> str:
         return f"{self.name:<14} {self.us:9.2f} us = {self.amount:.4g} {self.unit} / {self.per_us:.4g} a us"
+
+
+def _overlapped(bounds: tuple[Bound, ...], overlap: float) -> float:
+    """Time of ceilings together, in microseconds: their norm."""
+    times = [bound.us for bound in bounds]
+    longest = max(times)
+    return float(longest * sum([(us / longest) ** overlap for us in times]) ** (1 / overlap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +106,7 @@ class Cost:
     @property
     def work_us(self) -> float:
         """The ceilings together, in microseconds."""
-        longest = max(bound.us for bound in self.bounds)
-        return float(
-            longest
-            * sum((b.us / longest) ** self.overlap for b in self.bounds) ** (1 / self.overlap)
-        )
+        return _overlapped(self.bounds, self.overlap)
 
     @property
     def us(self) -> float:
@@ -155,6 +158,24 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     )
 
 
+def floor_us(plan: Plan) -> float:
+    """Microseconds below which no slots of the ring and no lookahead take the estimate of a plan.
+
+    It counts start, end, and the ceilings that know neither, with as few blocks on the busiest SM and as few passes over the
+    weights as any number of resident blocks leaves.
+    """
+    fit, tokens = FITS[plan.family], max(1, _representative(plan))
+    tiles = plan.channel_tiles * -(-tokens // plan.tiling.tokens)
+    ctas, of_cta = tiles * plan.split, work(plan)
+    busiest = _busiest(plan, tiles) if plan.persistent else float(-(-ctas // _sms(plan)))
+    share = max([1.0, *(part for _, part in fit.tensor)])
+    bounds = (
+        *_pipe_bounds(plan, of_cta, busiest, share),
+        *_rate_bounds(plan, of_cta, ctas, tokens, passes=1),
+    )
+    return _launch_us(plan, tiles) + _ramp_us(plan) + _overlapped(bounds, fit.overlap)
+
+
 @dataclass(frozen=True, slots=True)
 class _Grid:
     """How the blocks of a launch lie on the device.
@@ -187,7 +208,7 @@ def _grid(plan: Plan, tokens: int) -> _Grid:
             threads=plan.threads, registers=plan.registers, shared_bytes=plan.launch_bytes
         ),
     )
-    sms = int(device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
+    sms = _sms(plan)
     waves = -(-ctas // (sms * resident))
     busiest = float(-(-ctas // sms))
     together = min(resident, -(-ctas // sms))
@@ -197,6 +218,11 @@ def _grid(plan: Plan, tokens: int) -> _Grid:
         resident, waves = 1, -(-tiles // plan.persistent_ctas)
         busiest = _busiest(plan, tiles)
     return _Grid(tiles, ctas, sms, resident, waves, together, busiest)
+
+
+def _sms(plan: Plan) -> int:
+    """SMs that clusters can fill."""
+    return int(plan.device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
 
 
 def _launch_us(plan: Plan, tiles: int) -> float:
@@ -301,22 +327,32 @@ def _memory_bounds(
     plan: Plan, of_cta: Work, ctas: int, m: int, share: int, in_flight: int
 ) -> tuple[Bound, ...]:
     """Ceilings of L2 and dram, which all SMs share, and Little's law."""
-    device, op = plan.device, plan.op
+    passes, fit = _passes(plan, ctas, share), FITS[plan.family]
+    latency = plan.device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
+    return (
+        *_rate_bounds(plan, of_cta, ctas, m, passes),
+        # Little's law: bytes in flight / latency is all that comes
+        Bound("in flight", passes * plan.packing.nbytes, "B", max(1, in_flight) / latency),
+    )
+
+
+def _passes(plan: Plan, ctas: int, share: int) -> int:
+    """Times that the weights come from dram: rows of tokens that do not run together read them again."""
+    device = plan.device
+    if plan.packing.nbytes <= L2_SHARE * device.l2_bytes:
+        return 1
+    together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
+    return -(-(ctas // (plan.channel_tiles * plan.split)) // together)
+
+
+def _rate_bounds(plan: Plan, of_cta: Work, ctas: int, m: int, passes: int) -> tuple[Bound, ...]:
+    """Ceilings of L2 and dram, the weights read ``passes`` times."""
+    device, op, fit = plan.device, plan.op, FITS[plan.family]
     from_l2 = ctas * (of_cta.weight_bytes + of_cta.activation_bytes)
-    weights = plan.packing.nbytes
-    passes = 1
-    if weights > L2_SHARE * device.l2_bytes:
-        # rows of tokens that do not run together read the weights again
-        together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
-        passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     # of a residual as many bytes are read as are stored
     stores = m * op.out_n * op.out.dtype.itemsize * (1 + op.residual)
-    from_dram = passes * weights + m * op.k * plan.value_bytes + stores
-    fit = FITS[plan.family]
-    latency = device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
+    from_dram = passes * plan.packing.nbytes + m * op.k * plan.value_bytes + stores
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),
         Bound("BW dram", from_dram, "B", fit.dram * device.dram_bytes_per_second / 1e6),
-        # Little's law: bytes in flight / latency is all that comes
-        Bound("in flight", passes * weights, "B", max(1, in_flight) / latency),
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.plan import Plan
-from ladder.scheduler.stage import Decode, Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
 
 #: lane instructions per group flush and row pair that convert a scale and a zero to float32
@@ -98,10 +97,9 @@ def _decode(plan: Plan, blocks: int) -> tuple[float, float, float, float]:
     In registers each warp along the tokens decodes the weights again; through shared memory they are decoded once.
     """
     tiling = plan.tiling
-    decode = next(stage for stage in plan.stages if isinstance(stage, Decode))
     codes = tiling.channels * blocks * plan.packing.geometry.block_k
     repeats = tiling.warps_m if plan.convert == "register" else 1
-    pipes = decode.program.pipes()
+    pipes = plan.program.pipes()
     eights = codes / 8 * repeats
     lsu = eights * pipes.get("lsu", 0.0)
     scratch = 0.0
@@ -163,7 +161,7 @@ def _read_by_tensor(plan: Plan, products: int) -> int:
 def _flush(plan: Plan, blocks: int) -> tuple[float, float]:
     """Lane instructions of all flushes of a CTA, on alu and fma."""
     tiling = plan.tiling
-    product = next(stage for stage in plan.stages if isinstance(stage, Multiply))
+    product = plan.product
     flushes = blocks * plan.flushes_per_block if plan.flushes_per_block else tiling.warps_k
     outputs = tiling.channels * tiling.tokens
     # one FFMA for each class, and one for each set of activation sums
