@@ -167,14 +167,15 @@ def shapes(
         if _has_blocks(*entry, packing.geometry.blocks):
             family, tiling, depth = _with_fixed(entry, fixed)
             depths.setdefault((family, tiling), {})[depth] = None
+    family, tiling = next(iter(depths))
+    like = Plan(**{**decisions, "family": family, "tiling": tiling, "depth": SKINNY_DEPTHS[0]})
+    others = [*_warpgroup_plans(like, fixed), *_specialised_plans(like, fixed)]
+    if others and family == "specialised":
+        depths = {}  # that family was asked for, and has shapes of its own
     arranged = [
-        (Plan(**{**decisions, "family": family, "tiling": tiling, "depth": min(slots)}), (*slots,))
+        (replace(like, family=family, tiling=tiling, depth=min(slots)), tuple(slots))
         for (family, tiling), slots in depths.items()
     ]
-    like = arranged[0][0]
-    others = [*_warpgroup_plans(like, fixed), *_specialised_plans(like, fixed)]
-    if others and like.family == "specialised":
-        arranged = []  # that family was asked for, and has shapes of its own
     return [_shape(plan, slots, fixed) for plan, slots in (*arranged, *others)]
 
 

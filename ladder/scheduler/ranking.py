@@ -101,7 +101,7 @@ def cheapest(
         (floor_us(siblings.plan), number, place)
         for number, shape in enumerate(tried)
         for place, siblings in enumerate(shape)
-        if siblings.plan.instruction in products
+        if siblings.plan.instruction in products and siblings.plan.cluster <= device.sms
     )
     # (estimated time, place in the order of all candidates), plan, cost
     found: list[tuple[tuple[float, int, int, int], Plan, Cost]] = []
@@ -112,8 +112,9 @@ def cheapest(
         walks = walks_of(tried[number])
         for walk in tried[number][place].walks:
             plan = tried[number][place].walking(*walk)
-            if not refusal(plan, asked):
-                cost = estimate(plan)
+            cost = estimate(plan)
+            # it takes less to see that a plan is slow than that it is legal
+            if cost.us <= least * (1 + TIE) and not refusal(plan, asked):
                 found.append(((cost.us, number, walks.index(walk), place), plan, cost))
                 least = min(least, cost.us)
     if not found:

@@ -81,7 +81,11 @@ def test_few_of_the_candidates_are_built(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "fixed", [{"tiling": Tiling(1, 0, 1, 1, 1)}, {"depth": 1}, {"split": 0}, {"family": "wide"}]
+    "fixed",
+    [
+        *({"tiling": Tiling(1, 0, 1, 1, 1)}, {"depth": 1}, {"split": 0}, {"family": "wide"}),
+        *({"split": 1000, "persistent": True}, {"multicast": 1000, "persistent": True}),
+    ],
 )
 def test_where_no_plan_is_legal_both_say_why(fixed):
     asked = (*problem("int4", "h200", 1, 4096, 4096), (1, 1), fixed)
