@@ -139,7 +139,12 @@ class Kernel:
         if plan.split > 1:
             rest = e.bind(tiles % ctas, "rest")
             shared = e.select(rest <= ctas // plan.split, rest, 0)
-            whole = e.bind(tiles - shared, "whole_tiles")
+            whole = tiles - shared
+            # Where tiles come in groups, TVM would spend seconds on the sums that it writes into each of their indices.
+            grouped = group_of(plan) > 1
+            whole = (
+                e.hold(whole, "whole_tiles", "int32") if grouped else e.bind(whole, "whole_tiles")
+            )
             cluster = self.cta // plan.split
             self.cluster_tile = e.bind(whole + cluster, "cluster_tile")
             self.has_cluster_tile = self.cluster_tile < tiles
