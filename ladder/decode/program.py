@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from itertools import chain
 from typing import Literal
 
@@ -130,7 +131,7 @@ def held_constant(op: Op) -> Const | None:
     return held if several and isinstance(held, Const) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DecodeProgram:
     """How one lane decodes one atom; see the module's docstring.
 
@@ -222,12 +223,12 @@ class DecodeProgram:
         """Accumulator sets that the deferred factors need."""
         return len(self.affine)
 
-    @property
+    @cached_property
     def defers_zero(self) -> bool:
         """Whether the accumulators need the sums of the activations (some beta is not 0)."""
         return any(a.beta != 0 for pair in self.affine for a in pair)
 
-    @property
+    @cached_property
     def is_constant(self) -> bool:
         """Whether no code matters: all codes have one value (0 and -0 in one-bit sign and magnitude)."""
         read = (argument for op in self.ops for argument in op.args)
@@ -237,6 +238,10 @@ class DecodeProgram:
 
     def pipes(self) -> dict[str, float]:
         """Operations per 8 codes by pipe: ``{"alu": .., "fma": .., "lsu": ..}``."""
+        return dict(self._pipes)
+
+    @cached_property
+    def _pipes(self) -> dict[str, float]:
         total = {"alu": 0, "fma": 0, "lsu": 0}
         for op in self.ops:
             total[PIPE[op.kind]] += 1

@@ -36,19 +36,13 @@ SCALE_BYTES = 4
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
     """The stages of a plan, in the order in which a block of K meets them."""
-    tiling, program = plan.tiling, plan.program
+    tiling = plan.tiling
     return (
-        _load_ring(plan),
+        plan.load_ring,
         *([Barriers(slots=plan.depth)] if plan.family == "specialised" else []),
         _decode(plan),
         *([_scale_registers(plan)] if plan.scale == "register" else []),
-        Multiply(
-            instruction=plan.instruction,
-            row_tiles=tiling.row_tiles,
-            token_tiles=tiling.token_tiles,
-            classes=1 if plan.scale == "register" else program.classes,
-            sums=len(plan.sum_sets),
-        ),
+        plan.product,
         GroupScale(
             accumulators=0 if plan.in_place else tiling.row_tiles * tiling.token_tiles * 4,
             per_block=plan.flushes_per_block,
@@ -89,7 +83,19 @@ def _reduce(plan: Plan) -> Reduce:
     )
 
 
-def _load_ring(plan: Plan) -> LoadRing:
+def multiply(plan: Plan) -> Multiply:
+    """The products of a plan."""
+    return Multiply(
+        instruction=plan.instruction,
+        row_tiles=plan.tiling.row_tiles,
+        token_tiles=plan.tiling.token_tiles,
+        classes=1 if plan.scale == "register" else plan.program.classes,
+        sums=len(plan.sum_sets),
+    )
+
+
+def load_ring(plan: Plan) -> LoadRing:
+    """The rings of a plan."""
     tiling, packing = plan.tiling, plan.packing
     # A warp that loads fills one ring, at which K slices take turns; those that load for themselves have one each.
     rings = 1 if plan.load_warps else tiling.warps_k

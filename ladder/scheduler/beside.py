@@ -14,7 +14,7 @@ from ladder.errors import LadderError
 from ladder.graph.dequantize import Dequantize
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.dequantize_plan import DequantizePlan, schedule_dequantize
-from ladder.scheduler.search import rank
+from ladder.scheduler.ranking import cheapest
 from ladder.ttype import Dense, GroupedType, element_type
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def decoded_first(plan: Plan) -> DecodedFirst | None:
         )
         twin = replace(op, weight=dense)
         packing = choose_packing(twin, plan.device.features)
-        product = rank(twin, plan.device, packing, plan.m_range, {"launch": plan.launch}).chosen
+        product = cheapest(twin, plan.device, packing, plan.m_range, {"launch": plan.launch})
     except LadderError:
         return None  # 8-bit activations have no dense weights
     return DecodedFirst(decode, product)

@@ -11,12 +11,12 @@ from typing import Any
 
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.epilogue import default_epilogue
-from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import LOOKUPS, ZEROS, Plan
+from ladder.scheduler.siblings import Shape, Siblings, plans_of
 from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
-from ladder.scheduler.verify import LOOKAHEAD_DEPTH, SKINNY_TOKENS, problems
+from ladder.scheduler.verify import SKINNY_TOKENS, problems
 from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
@@ -53,9 +53,6 @@ SHORT_TILES = 64
 EVEN_ROWS = (1, 2, 3)
 EVEN_WARPS_N = 8
 SPECIALISED_SPLITS = (1, 2, 4)
-#: least and most slots of its ring, which takes half of an SM or a whole one
-SPECIALISED_DEPTHS = (2, 12)
-SHORT_RING = 4
 #: most tokens of its CTAs
 SPECIALISED_TOKENS = 256
 #: a CTA has at least this part of M up to 256: the ring has no split of K, and fills small grids with small tiles
@@ -134,6 +131,31 @@ def enumerate_plans(
     """
     legal: list[Plan] = []
     rejected: list[Rejected] = []
+    for shape in shapes(op, device, packing, m_range, fixed):
+        for plan in plans_of(shape):
+            if reason := refusal(plan, fixed):
+                rejected.append(Rejected(plan.brief, reason))
+            else:
+                legal.append(plan)
+    return Candidates(tuple(legal), tuple(rejected))
+
+
+def refusal(plan: Plan, fixed: Mapping[str, Any]) -> str:
+    """Why the search does not take a plan: rules that it breaks, or rounding that nobody asked for; else nothing."""
+    found = problems(plan)
+    if found:
+        return "; ".join(problem.what for problem in found)
+    return "" if "scale" in fixed else _rounding(plan)
+
+
+def shapes(
+    op: MatMul,
+    device: Device,
+    packing: Packing,
+    m_range: tuple[int, int | None],
+    fixed: Mapping[str, Any],
+) -> list[Shape]:
+    """The shapes of the tables, in their order, for the same arguments as :func:`enumerate_plans`."""
     decisions = {
         "access": default_access(op, contiguous=packing.geometry.is_contiguous),
         "epilogue": default_epilogue(op, packing),
@@ -143,30 +165,23 @@ def enumerate_plans(
         "device": device,
         "packing": packing,
     }
-    arranged = dict.fromkeys(
-        _with_fixed(entry, fixed)
-        for entry in arrangements(m_range)
-        if _has_blocks(*entry, packing.geometry.blocks)
-    )
-    plans = [
-        Plan(**{**decisions, "family": family, "tiling": tiling, "depth": depth, "lookup": lookup})
-        for family, tiling, depth in arranged
+    depths: dict[tuple[str, Tiling], dict[int, None]] = {}
+    for entry in arrangements(m_range):
+        if _has_blocks(*entry, packing.geometry.blocks):
+            family, tiling, depth = _with_fixed(entry, fixed)
+            depths.setdefault((family, tiling), {})[depth] = None
+    family, tiling = next(iter(depths))
+    decisions |= {"lookup": _lookups(packing, "specialised", fixed)[0]}
+    like = Plan(**{**decisions, "family": family, "tiling": tiling, "depth": SKINNY_DEPTHS[0]})
+    others = [*_warpgroup_plans(like, fixed), *_specialised_plans(like, fixed)]
+    if others and family == "specialised":
+        depths = {}  # that family was asked for, and has shapes of its own
+    arranged = [
+        (replace(like, family=family, tiling=tiling, depth=min(slots), lookup=lookup), tuple(slots))
+        for (family, tiling), slots in depths.items()
         for lookup in _lookups(packing, family, fixed)
     ]
-    like = replace(plans[0], lookup=_lookups(packing, "specialised", fixed)[0])
-    others = (*_warpgroup_plans(like, fixed), *_specialised_plans(like, fixed))
-    if others and plans[0].family == "specialised":
-        plans = []  # that family was asked for, and has shapes of its own
-    for plan in (*plans, *others):
-        for variant in _variants(plan, fixed):
-            found = problems(variant)
-            if found:
-                rejected.append(Rejected(variant.brief, "; ".join(p.what for p in found)))
-            elif "scale" not in fixed and (reason := _rounding(variant)):
-                rejected.append(Rejected(variant.brief, reason))
-            else:
-                legal.append(variant)
-    return Candidates(tuple(legal), tuple(rejected))
+    return [_shape(plan, slots, fixed) for plan, slots in (*arranged, *others)]
 
 
 def _lookups(packing: Packing, family: str, fixed: Mapping[str, Any]) -> tuple[str, ...]:
@@ -182,8 +197,10 @@ def _lookups(packing: Packing, family: str, fixed: Mapping[str, Any]) -> tuple[s
     return LOOKUPS if family == "skinny" else ("register",)
 
 
-def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
-    """Plans that multiply by warpgroups, where the device has the instruction and nothing fixed rules them out."""
+def _warpgroup_plans(
+    like: Plan, fixed: Mapping[str, Any]
+) -> Iterator[tuple[Plan, tuple[int, ...]]]:
+    """Plans that multiply by warpgroups, with their depths, where the device has them and nothing fixed rules them out."""
     wanted: dict[str, Any] = {
         "family": "ring",
         "compute": "wgmma",
@@ -192,19 +209,21 @@ def _warpgroup_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
     }
     if not like.device.has("wgmma") or any(fixed.get(k, v) != v for k, v in wanted.items()):
         return
-    arranged = (
-        ("ring", Tiling(warps_k, warps_n, 1, 1, token_tiles), depth)
+    tilings = (
+        Tiling(warps_k, warps_n, 1, 1, token_tiles)
         for warps_n, token_tiles in WARPGROUP_SHAPES
         if _suits(token_tiles * TILE_TOKENS, like.m_range[1], RING_SLIVER)
         for warps_k in WARPGROUP_WARPS_K
-        for depth in WARPGROUP_DEPTHS
     )
-    for _, tiling, depth in dict.fromkeys(_with_fixed(entry, fixed) for entry in arranged):
-        yield replace(like, **wanted, tiling=tiling, depth=depth)
+    depths = (fixed["depth"],) if "depth" in fixed else WARPGROUP_DEPTHS
+    for tiling in dict.fromkeys(fixed.get("tiling", tiling) for tiling in tilings):
+        yield replace(like, **wanted, tiling=tiling, depth=depths[0]), depths
 
 
-def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
-    """Plans with a warp that only loads, where the device has tensor copies and nothing fixed rules them out."""
+def _specialised_plans(
+    like: Plan, fixed: Mapping[str, Any]
+) -> Iterator[tuple[Plan, tuple[int, ...] | None]]:
+    """Plans with a warp that only loads, where the device has tensor copies and nothing fixed rules them out; with depths."""
     wanted: dict[str, Any] = {
         "family": "specialised",
         "compute": "wgmma",
@@ -229,8 +248,7 @@ def _specialised_plans(like: Plan, fixed: Mapping[str, Any]) -> Iterator[Plan]:
         for split in (fixed["split"],) if "split" in fixed else splits:
             plan = replace(like, **wanted, tiling=tiling, split=split, depth=2)
             for kept in _persistences(plan, fixed):
-                for depth in (fixed["depth"],) if "depth" in fixed else _depths(kept):
-                    yield replace(kept, depth=depth)
+                yield kept, (fixed["depth"],) if "depth" in fixed else None
         if "tiling" in fixed:
             return
 
@@ -309,46 +327,20 @@ def _where_scaled(like: Plan) -> dict[str, str]:
     return {"scale": "accumulator", "zero": "register" if like.has_zeros else "sums"}
 
 
-def _depths(plan: Plan) -> list[int]:
-    """Slots that fill the ring's share of shared memory: of half an SM, and of a whole one."""
-    least, most = SPECIALISED_DEPTHS
-    if plan.split < 1 or not plan.load_ring.slot_bytes:
-        return [least]  # a split or tiling by hand that makes no plan: the checker says why
-    other = sum(stage.shared_bytes for stage in plan.stages) - plan.load_ring.shared_bytes
-    whole = plan.device.shared_bytes_per_block - other
-    # Programmatic launch: with room for two CTAs on an SM, those of the next launch would double up where this one has none.
-    rooms = (whole,) if plan.launch == "pdl" else (whole // 2, whole)
-    depths = [room // plan.load_ring.slot_bytes for room in rooms]
-    # A short ring is worth no second CTA.
-    kept = [depth for depth in depths if depth >= SHORT_RING] or depths[-1:]
-    slices = max(1, plan.tiling.warps_k)  # each has as many slots
-    return list(dict.fromkeys(min(max(d, least), most) // slices * slices for d in kept))
-
-
-def _variants(plan: Plan, fixed: Mapping[str, Any]) -> list[Plan]:
-    """The plan with and without lookahead, and with zero points taken off in either place, where there is a choice."""
-    variants = [plan]
+def _shape(plan: Plan, depths: tuple[int, ...] | None, fixed: Mapping[str, Any]) -> Shape:
+    """The plan at all depths, with one token in the ring or in registers and zeros taken off in either place, where there is a choice."""
+    found = [Siblings(plan, depths, "lookahead" in fixed)]
     if "access" not in fixed and plan.family == "skinny" and plan.m_range[1] == 1:
         # A token alone may lie in registers; it is loaded one block ahead, so that more slots would wait for it.
-        column = replace(plan, access="column")
-        fits = plan.access == "vector" and plan.depth == COLUMN_DEPTH and not problems(column)
-        variants = [column, plan] if fits else [plan]
-    # Warps of their own ring are bound by memory; those that share one wait for each other at every block.
-    if "lookahead" not in fixed and plan.family == "ring" and plan.convert == "register":
-        variants = [replace(plan, lookahead=ahead) for ahead in _lookaheads(plan)]
-    if plan.family == "specialised":
-        return variants
-    if "zero" in fixed or not plan.has_zeros or register_shifts(plan.reading) is None:
-        return variants
-    return [replace(variant, zero=zero) for variant in variants for zero in ZEROS]
-
-
-def _lookaheads(plan: Plan) -> tuple[bool, ...]:
-    if plan.compute == "wgmma":
-        return (True,)
-    # Elements that are loaded one by one between products spill registers, and so do the many steps of a long atom.
-    roomy = plan.access == "vector" and plan.program.steps < LONG_ATOM_STEPS
-    return (False, True) if plan.depth >= LOOKAHEAD_DEPTH and roomy else (False,)
+        column = replace(plan, access="column", depth=COLUMN_DEPTH)
+        fits = depths is not None and COLUMN_DEPTH in depths
+        if plan.access == "vector" and fits and not problems(column):
+            found = [Siblings(column, (COLUMN_DEPTH,), "lookahead" in fixed), *found]
+    if plan.family == "specialised" or "zero" in fixed:
+        return tuple(found)
+    if not plan.has_zeros or register_shifts(plan.reading) is None:
+        return tuple(found)
+    return tuple(replace(s, plan=replace(s.plan, zero=zero)) for s in found for zero in ZEROS)
 
 
 def _with_fixed(

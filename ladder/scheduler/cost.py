@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import group_of
-from ladder.scheduler.stage import Multiply
 from ladder.scheduler.work import LANES, WARPGROUP_WARPS, Work, work
 
 #: M that stands for "any larger M"
@@ -46,8 +46,7 @@ WIDE_TOKENS = 256
 SCHEDULERS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One ceiling: ``us = amount / per_us``.
 
     Attributes:
@@ -69,6 +68,13 @@ class Bound:
 
     def __str__(self) -> str:
         return f"{self.name:<14} {self.us:9.2f} us = {self.amount:.4g} {self.unit} / {self.per_us:.4g} a us"
+
+
+def _overlapped(bounds: tuple[Bound, ...], overlap: float) -> float:
+    """Time of ceilings together, in microseconds: their norm."""
+    times = [bound.us for bound in bounds]
+    longest = max(times)
+    return float(longest * sum([(us / longest) ** overlap for us in times]) ** (1 / overlap))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,7 @@ class Cost:
     @property
     def work_us(self) -> float:
         """The ceilings together, in microseconds."""
-        longest = max(bound.us for bound in self.bounds)
-        return float(
-            longest
-            * sum((b.us / longest) ** self.overlap for b in self.bounds) ** (1 / self.overlap)
-        )
+        return _overlapped(self.bounds, self.overlap)
 
     @property
     def us(self) -> float:
@@ -132,10 +134,73 @@ class Cost:
 
 def estimate(plan: Plan, m: int | None = None) -> Cost:
     """Estimate the time of a plan for ``m`` tokens (the operator's, else the most that the plan takes)."""
-    device, tiling = plan.device, plan.tiling
+    device, fit = plan.device, FITS[plan.family]
     tokens = max(1, _representative(plan) if m is None else m)
-    rows = -(-tokens // tiling.tokens)
-    tiles = plan.channel_tiles * rows
+    grid, of_cta = _grid(plan, tokens), work(plan)
+    in_flight = int(of_cta.in_flight * min(grid.ctas, min(grid.sms, grid.ctas) * grid.together))
+    # as long as memory brings what the rings hold at first
+    filling = fit.filling * min(in_flight, plan.packing.nbytes) / device.dram_bytes_per_second * 1e6
+    return Cost(
+        m=tokens,
+        ctas=grid.ctas,
+        resident=grid.resident,
+        waves=grid.waves,
+        in_flight=in_flight,
+        bounds=(
+            *_sm_bounds(plan, of_cta, grid.busiest, grid.together, filling),
+            *_memory_bounds(plan, of_cta, grid.ctas, tokens, grid.together, in_flight),
+        ),
+        launch_us=_launch_us(plan, grid.tiles, grid.together),
+        ramp_us=_ramp_us(plan),
+        # while one of several resident blocks starts, the others keep the memory busy
+        refill_us=(grid.waves - 1) * _wave_us(plan) / grid.resident,
+        overlap=fit.overlap,
+    )
+
+
+def floor_us(plan: Plan) -> float:
+    """Microseconds below which no slots of the ring and no lookahead take the estimate of a plan.
+
+    It counts start, end, and the ceilings that know neither, with as few blocks on the busiest SM and as few passes over the
+    weights as any number of resident blocks leaves.
+    """
+    fit, tokens = FITS[plan.family], max(1, _representative(plan))
+    tiles = plan.channel_tiles * -(-tokens // plan.tiling.tokens)
+    ctas, of_cta = tiles * plan.split, work(plan)
+    busiest = _busiest(plan, tiles) if plan.persistent else float(-(-ctas // _sms(plan)))
+    share = max([1.0, *(part for _, part in fit.tensor)])
+    bounds = (
+        *_pipe_bounds(plan, of_cta, busiest, share),
+        *_rate_bounds(plan, of_cta, ctas, tokens, passes=1),
+    )
+    return _launch_us(plan, tiles, together=1) + _ramp_us(plan) + _overlapped(bounds, fit.overlap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """How the blocks of a launch lie on the device.
+
+    Attributes:
+        tiles: output tiles.
+        ctas: blocks.
+        sms: those that clusters can fill.
+        resident: blocks that an SM holds at once; of a persistent kernel one.
+        waves: times that they fill the device; of a persistent kernel, tiles of its busiest block.
+        together: blocks that the busiest SM runs at once.
+        busiest: blocks that it runs in all.
+    """
+
+    tiles: int
+    ctas: int
+    sms: int
+    resident: int
+    waves: int
+    together: int
+    busiest: float
+
+
+def _grid(plan: Plan, tokens: int) -> _Grid:
+    device, tiles = plan.device, plan.channel_tiles * -(-tokens // plan.tiling.tokens)
     ctas = tiles * plan.split
     resident = max(
         1,
@@ -143,48 +208,48 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
             threads=plan.threads, registers=plan.registers, shared_bytes=plan.launch_bytes
         ),
     )
-    sms = int(device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
+    sms = _sms(plan)
     waves = -(-ctas // (sms * resident))
-    of_cta = work(plan)
-    # CTAs of a persistent kernel are one an SM
-    share = 1 if plan.persistent else min(resident, -(-ctas // sms))
-    active = min(sms, ctas)
-    in_flight = int(of_cta.in_flight * min(ctas, active * share))
-    constants, fit = device.cost, FITS[plan.family]
-    wave = constants.dram_latency_us if fit.wave_us is None else fit.wave_us
-    busiest, summed = float(-(-ctas // sms)), plan.split > 1
+    busiest = float(-(-ctas // sms))
+    together = min(resident, -(-ctas // sms))
     if waves > 1:
-        busiest += fit.clumped * (waves * resident - busiest)
+        busiest += FITS[plan.family].clumped * (waves * resident - busiest)
     if plan.persistent:
-        wave, resident, waves = fit.tile_us, 1, -(-tiles // plan.persistent_ctas)
-        busiest, summed = _busiest(plan, tiles), plan.shared_tiles(tiles) > 0
-    # as long as memory brings what the rings hold at first
-    filling = fit.filling * min(in_flight, plan.packing.nbytes) / device.dram_bytes_per_second * 1e6
-    return Cost(
-        m=tokens,
-        ctas=ctas,
-        resident=resident,
-        waves=waves,
-        in_flight=in_flight,
-        bounds=(
-            *_sm_bounds(plan, of_cta, busiest, share, filling),
-            *_memory_bounds(plan, of_cta, ctas, tokens, share, in_flight),
-        ),
-        launch_us=constants.launch_us
-        + _start_us(plan, share)
-        + (_exchange_us(plan) if summed else 0.0),
-        ramp_us=constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us,
-        # while one of several resident blocks starts, the others keep the memory busy
-        refill_us=(waves - 1) * wave / resident,
-        overlap=fit.overlap,
-    )
+        resident, waves, together = 1, -(-tiles // plan.persistent_ctas), 1
+        busiest = _busiest(plan, tiles)
+    return _Grid(tiles, ctas, sms, resident, waves, together, busiest)
 
 
-def _start_us(plan: Plan, share: int) -> float:
-    """Start and end of a kernel besides launch and ramp."""
+def _sms(plan: Plan) -> int:
+    """SMs that clusters can fill."""
+    return int(plan.device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
+
+
+def _launch_us(plan: Plan, tiles: int, together: int) -> float:
+    """Launch, start and end of a kernel, and the sums of a cluster where it shares tiles."""
+    summed = plan.shared_tiles(tiles) > 0 if plan.persistent else plan.split > 1
+    exchange = _exchange_us(plan) if summed else 0.0
+    return plan.device.cost.launch_us + _start_us(plan, together) + exchange
+
+
+def _ramp_us(plan: Plan) -> float:
+    constants = plan.device.cost
+    return constants.pdl_ramp_us if plan.launch == "pdl" else constants.ramp_us
+
+
+def _wave_us(plan: Plan) -> float:
+    """Start and end of a further wave, or of a further tile of a persistent kernel."""
+    fit = FITS[plan.family]
+    if plan.persistent:
+        return fit.tile_us
+    return plan.device.cost.dram_latency_us if fit.wave_us is None else fit.wave_us
+
+
+def _start_us(plan: Plan, together: int) -> float:
+    """Start and end of a kernel besides launch and ramp, ``together`` CTAs on an SM."""
     fit, tiling = FITS[plan.family], plan.tiling
     start = fit.start_us + (fit.pdl_start_us if plan.launch == "pdl" else 0.0)
-    start += fit.beside_us * (share - 1)
+    start += fit.beside_us * (together - 1)
     return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
 
 
@@ -211,15 +276,26 @@ def _sm_bounds(
     plan: Plan, of_cta: Work, ctas: float, together: int, filling: float
 ) -> tuple[Bound, ...]:
     """Ceilings of the busiest SM, which runs ``ctas`` blocks, ``together`` at once, the first after ``filling`` us."""
-    device, fit = plan.device, FITS[plan.family]
-    clock = device.clock_hz / 1e6
+    pipes = _pipe_bounds(plan, of_cta, ctas, _tensor_share(plan, together))
+    chain = _chain(plan, pipes, ctas, together, filling)
+    return (*pipes, Bound("a warp's chain", chain, "cycles", plan.device.clock_hz / 1e6))
+
+
+def _tensor_share(plan: Plan, together: int) -> float:
+    """Part of the tensor rate that the warpgroups of ``together`` blocks on an SM reach."""
     warpgroups = plan.tiling.threads // (WARPGROUP_WARPS * LANES)
     if warpgroups == PAIR:
         warpgroups *= together
-    share = dict(fit.tensor).get((plan.tiling.warps_k, warpgroups), 1.0)
+    return dict(FITS[plan.family].tensor).get((plan.tiling.warps_k, warpgroups), 1.0)
+
+
+def _pipe_bounds(plan: Plan, of_cta: Work, ctas: float, share: float) -> tuple[Bound, ...]:
+    """Ceilings of the tensor cores, at ``share`` of their rate, the pipes and the shared memory of an SM that runs ``ctas`` blocks."""
+    device = plan.device
+    clock = device.clock_hz / 1e6
     wide = plan.tiling.tokens == WIDE_TOKENS
-    share *= dict(fit.sustained).get((plan.op.activation.name, wide), 1.0)
-    product = device.instruction(_product(plan))
+    share *= dict(FITS[plan.family].sustained).get((plan.op.activation.name, wide), 1.0)
+    product = device.instruction(plan.instruction)
     rate = product.per_second or device.pipe_per_second("tensor") / LANES * product.operations
     amount = ctas * of_cta.products * product.operations
     bounds = [Bound("P tensor", amount, "operations an SM", share * rate / device.sms / 1e6)]
@@ -229,9 +305,16 @@ def _sm_bounds(
         bounds.append(Bound(f"P_D {pipe}", lanes, "lane instructions an SM", per_us))
     shared = device.level("shared").bytes_per_second / device.sms / 1e6
     bounds.append(Bound("BW shared", ctas * of_cta.shared_bytes, "B an SM", shared))
-    # A warp waits for its own results and uses one pipe after the other; only other warps fill the gaps.
+    return tuple(bounds)
+
+
+def _chain(
+    plan: Plan, pipes: tuple[Bound, ...], ctas: float, together: int, filling: float
+) -> float:
+    """Cycles of a warp, which waits for its own results and uses one pipe after the other; only other warps fill the gaps."""
+    fit = FITS[plan.family]
     warps = together * plan.threads / LANES
-    busy = sum(bound.us for bound in bounds[:4]) / max(fit.overlapping, warps / SCHEDULERS)
+    busy = sum(bound.us for bound in pipes[:4]) / max(fit.overlapping, warps / SCHEDULERS)
     slices = plan.tiling.warps_k * plan.split
     blocks = -(-plan.packing.geometry.blocks // slices) * math.ceil(ctas / together)
     # with lookahead the first fragments of a block are there when it begins
@@ -239,35 +322,39 @@ def _sm_bounds(
     wait = start + fit.step_latency * plan.block_steps
     if plan.compute == "wgmma":
         wait = SPECIALISED_LATENCY if plan.load_warps else WARPGROUP_LATENCY
-    chain = blocks * wait + (busy * fit.stalls + filling) * clock
-    bounds.append(Bound("a warp's chain", chain, "cycles", clock))
-    return tuple(bounds)
-
-
-def _product(plan: Plan) -> str:
-    return next(stage.instruction for stage in plan.stages if isinstance(stage, Multiply))
+    return blocks * wait + (busy * fit.stalls + filling) * (plan.device.clock_hz / 1e6)
 
 
 def _memory_bounds(
     plan: Plan, of_cta: Work, ctas: int, m: int, share: int, in_flight: int
 ) -> tuple[Bound, ...]:
     """Ceilings of L2 and dram, which all SMs share, and Little's law."""
-    device, op = plan.device, plan.op
+    passes, fit = _passes(plan, ctas, share), FITS[plan.family]
+    latency = plan.device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
+    return (
+        *_rate_bounds(plan, of_cta, ctas, m, passes),
+        # Little's law: bytes in flight / latency is all that comes
+        Bound("in flight", passes * plan.packing.nbytes, "B", max(1, in_flight) / latency),
+    )
+
+
+def _passes(plan: Plan, ctas: int, share: int) -> int:
+    """Times that the weights come from dram: rows of tokens that do not run together read them again."""
+    device = plan.device
+    if plan.packing.nbytes <= L2_SHARE * device.l2_bytes:
+        return 1
+    together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
+    return -(-(ctas // (plan.channel_tiles * plan.split)) // together)
+
+
+def _rate_bounds(plan: Plan, of_cta: Work, ctas: int, m: int, passes: int) -> tuple[Bound, ...]:
+    """Ceilings of L2 and dram, the weights read ``passes`` times."""
+    device, op, fit = plan.device, plan.op, FITS[plan.family]
     from_l2 = ctas * (of_cta.weight_bytes + of_cta.activation_bytes)
-    weights = plan.packing.nbytes
-    passes = 1
-    if weights > L2_SHARE * device.l2_bytes:
-        # rows of tokens that do not run together read the weights again
-        together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
-        passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
     # of a residual as many bytes are read as are stored
     stores = m * op.out_n * op.out.dtype.itemsize * (1 + op.residual)
-    from_dram = passes * weights + plan.value_bytes(m * op.k) + stores
-    fit = FITS[plan.family]
-    latency = device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
+    from_dram = passes * plan.packing.nbytes + plan.value_bytes(m * op.k) + stores
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),
         Bound("BW dram", from_dram, "B", fit.dram * device.dram_bytes_per_second / 1e6),
-        # Little's law: bytes in flight / latency is all that comes
-        Bound("in flight", passes * weights, "B", max(1, in_flight) / latency),
     )

@@ -14,7 +14,7 @@ from ladder.scheduler.candidates import Rejected
 from ladder.scheduler.hint import device_hint
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import Plan
-from ladder.scheduler.search import TIE, Ranking, rank
+from ladder.scheduler.ranking import TIE, Ranking, rank
 from ladder.ttype import losslessness
 
 #: runners-up that are shown

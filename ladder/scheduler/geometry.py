@@ -11,6 +11,7 @@ A padded position holds a code of small magnitude and meets a zero activation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 #: span of K that one mma consumes: that of 16-bit operands (m16n8k16); of 8-bit ones twice as much, of 4-bit ones four times
 STEP_K = 16
@@ -45,7 +46,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith(('s', 'sh')) else 's'}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KGeometry:
     """The cut of K into groups and blocks, in elements.
 
@@ -86,32 +87,32 @@ class KGeometry:
             block //= 2
         return cls(k, group, atom_k, padded, block)
 
-    @property
+    @cached_property
     def groups(self) -> int:
         """Groups along K, the last of which may be short."""
         return -(-self.k // self.group)
 
-    @property
+    @cached_property
     def padded_k(self) -> int:
         """Extent of K after padding groups and blocks."""
         return round_up(self.groups * self.padded_group, self.block_k)
 
-    @property
+    @cached_property
     def blocks(self) -> int:
         """Blocks along K."""
         return self.padded_k // self.block_k
 
-    @property
+    @cached_property
     def padded_groups(self) -> int:
         """Groups that the packed metadata hold, counting those that only pad the last block."""
         return -(-self.padded_k // self.padded_group)
 
-    @property
+    @cached_property
     def groups_per_block(self) -> int:
         """Groups that one block touches."""
         return max(1, self.block_k // self.padded_group)
 
-    @property
+    @cached_property
     def is_contiguous(self) -> bool:
         """Whether a padded position below ``k`` is the logical one (no padding inside)."""
         return self.groups == 1 or self.padded_group == self.group

@@ -93,7 +93,7 @@ class Packing:
         """Steps of the product instruction in one block of K."""
         return self.geometry.block_k // self.step_k
 
-    @property
+    @cached_property
     def row_tiles(self) -> int:
         """Tiles of 16 rows that hold some of the weight."""
         return round_up(self.n, TILE_ROWS) // TILE_ROWS
@@ -123,7 +123,7 @@ class Packing:
         """Atoms along K."""
         return self.geometry.padded_k // self.program.atom_k
 
-    @property
+    @cached_property
     def scale_dtype(self) -> np.dtype[Any] | None:
         """dtype of the packed scales, or None where the type has none."""
         if self.weight.scale is None:

@@ -18,12 +18,13 @@ from ladder.decode.program import Affine, DecodeProgram
 from ladder.errors import PlanError
 from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
-from ladder.scheduler.assemble import OUT_BYTES, stages_of
+from ladder.scheduler.assemble import OUT_BYTES, load_ring, multiply, stages_of
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.stage import (
     CHUNK_BYTES,
     EpilogueStage,
     LoadRing,
+    Multiply,
     Reduce,
     Stage,
 )
@@ -96,7 +97,7 @@ class Plan:
     launch: str = "plain"
     epilogue: tuple[EpilogueStage, ...] = field(default=())
 
-    @property
+    @cached_property
     def reading(self) -> Packing:
         """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
 
@@ -202,7 +203,7 @@ class Plan:
         """Whether scales and zeros change along K, so that a slot of the ring carries those of its block."""
         return self.packing.geometry.groups > 1
 
-    @property
+    @cached_property
     def flushes_per_block(self) -> int:
         """Flushes of the accumulators per block; 0 means once, after the last block.
 
@@ -214,7 +215,7 @@ class Plan:
             return 1 if self.access == "column" else self.packing.geometry.groups_per_block
         return 1 if self.sum_sets else 0
 
-    @property
+    @cached_property
     def has_zeros(self) -> bool:
         """Whether something is to be taken off: zero points of the weight, or a zero that its decoding defers."""
         return self.packing.zero_dtype is not None or self.program.defers_zero
@@ -237,7 +238,7 @@ class Plan:
             return None
         return self.sum_sets.index(betas(self.program.affine[cls]))
 
-    @property
+    @cached_property
     def instruction(self) -> str:
         """Name of the device's product instruction."""
         k, wgmma = self.packing.step_k, self.compute == "wgmma"
@@ -264,11 +265,15 @@ class Plan:
         """The stages, in the order in which a block of K meets them."""
         return stages_of(self)
 
-    @property
+    @cached_property
     def load_ring(self) -> LoadRing:
-        """The plan's load stage."""
-        assert isinstance(self.stages[0], LoadRing)
-        return self.stages[0]
+        """The stage that loads."""
+        return load_ring(self)
+
+    @cached_property
+    def product(self) -> Multiply:
+        """The stage that multiplies."""
+        return multiply(self)
 
     @cached_property
     def shared_bytes(self) -> int:

@@ -14,7 +14,6 @@ from ladder.errors import LosslessError, ScheduleError
 from ladder.graph.dequantize import Dequantize
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
-from ladder.scheduler.candidates import Rejected, enumerate_plans
 from ladder.scheduler.choose import choose_packing
 from ladder.scheduler.cost import Cost, estimate
 from ladder.scheduler.decisions import DEVICE, OPERATOR, decided
@@ -23,16 +22,13 @@ from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import PLACEMENTS, Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan, schedule_quantize
+from ladder.scheduler.ranking import cheapest, rank
 from ladder.scheduler.tuned import TunedPlans, decisions_of, measured_plan
 from ladder.scheduler.verify import WARPGROUP_TOKENS
-from ladder.scheduler.walk import FEW_TOKENS
 from ladder.ttile import Device, type_bits
 from ladder.ttile.device import GRID_LIMITS
 from ladder.ttile.isa import pair, product_k
 from ladder.ttype import MayOverflow, compute_type, losslessness
-
-#: plans this much slower than the best one (by the estimate) still count as equally fast
-TIE = 0.005
 
 #: a range of M gets a kernel of its own if that is faster by this part
 WORTH_A_KERNEL = 0.05
@@ -74,67 +70,6 @@ FIXABLE = (
     "m_range",
     "packing",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """What the search saw.
-
-    Attributes:
-        ranked: legal plans with their costs, the chosen one first, the others by estimated time.
-        rejected: candidates that broke a rule.
-    """
-
-    ranked: tuple[tuple[Plan, Cost], ...]
-    rejected: tuple[Rejected, ...]
-
-    @property
-    def chosen(self) -> Plan:
-        """The plan that the search picks."""
-        return self.ranked[0][0]
-
-
-def rank(
-    op: MatMul,
-    device: Device,
-    packing: Packing,
-    m_range: tuple[int, int | None],
-    fixed: Mapping[str, Any] | None = None,
-) -> Ranking:
-    """Enumerate, estimate and order the plans of an operator for M in ``m_range``.
-
-    Raises:
-        ScheduleError: every candidate breaks a rule.
-    """
-    found = enumerate_plans(op, device, packing, m_range, fixed or {})
-    if not found.legal:
-        reasons = dict.fromkeys(rejected.reason for rejected in found.rejected)
-        raise ScheduleError(
-            f"no legal plan for {op} on {device.name}: {'; '.join(list(reasons)[:4])}",
-            at=f"M in {m_range}, fixed {dict(fixed or {})}",
-            hint="fix fewer decisions, or choose another device or activation type",
-        )
-    costs = [(plan, estimate(plan)) for plan in found.legal]
-    costs.sort(key=lambda pair: pair[1].us)
-    best = _pick(costs)
-    others = tuple(pair for pair in costs if pair[0] is not best[0])
-    return Ranking((best, *others), found.rejected)
-
-
-def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
-    """The best of plans that are ordered by estimated time."""
-    best = costs[0]
-    if not best[0].load_warps or best[0].tiling.tokens > FEW_TOKENS:
-        return best
-    # Few tokens: a ring that one warp fills is no faster with more slots (measured: int2 48.4 us with 4 slots, 51.7 us with 9;
-    # mxfp4 21.0 us and 22.2 us).
-    bar = best[1].us * (1 + TIE)
-    equal = [pair for pair in costs if pair[1].us <= bar and _but_for_depth(best[0], pair[0])]
-    return min(equal, key=lambda pair: pair[0].depth)
-
-
-def _but_for_depth(one: Plan, other: Plan) -> bool:
-    return one == replace(other, depth=one.depth)
 
 
 @overload
@@ -229,7 +164,7 @@ def _plans(query: _Query, least: int, ends: Sequence[int | None]) -> tuple[Plan,
         decisions = query.decisions
         if plans and plans[-1].family == FINER_FAMILY and least > KEPT_FROM:
             decisions = {**decisions, "family": FINER_FAMILY}
-        best = found or rank(op, device, packing, (least, most), decisions).chosen
+        best = found or cheapest(op, device, packing, (least, most), decisions)
         for part in (best,) if found else _cut(query, best):
             wider = _widened(plans[-1], part, measured=found is not None) if plans else None
             if wider is None:
@@ -249,8 +184,8 @@ def _cut(query: _Query, best: Plan) -> list[Plan]:
     parts: list[Plan] = []
     for end in FINER_ENDS:
         if least <= end < most:
-            ranking = rank(query.op, query.device, query.packing, (least, end), decisions)
-            parts.append(ranking.chosen)
+            part = cheapest(query.op, query.device, query.packing, (least, end), decisions)
+            parts.append(part)
             least = end + 1
     return [*parts, replace(best, m_range=(least, most))]
 

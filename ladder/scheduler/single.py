@@ -24,7 +24,8 @@ def dots(a: NDArray[Any], b: NDArray[Any]) -> Floats:
     In float32 the answer would hang on the order in which a machine's BLAS adds.
     """
     exact = np.matmul(a.astype(np.float64), np.swapaxes(b.astype(np.float64), -1, -2))
-    return exact.astype(np.float32)
+    rounded: Floats = exact.astype(np.float32)
+    return rounded
 
 
 def exp2(a: Floats) -> Floats:

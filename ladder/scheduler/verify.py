@@ -361,6 +361,11 @@ def problems(plan: Plan) -> tuple[Problem, ...]:
     return ()
 
 
+def has_sizes(plan: Plan) -> bool:
+    """Whether a plan keeps the first rules, without which its sizes, and an estimate of its time, mean nothing."""
+    return not any(True for rule in FIRST for _ in rule(plan))
+
+
 def _all_problems(plan: Plan) -> tuple[Problem, ...]:
     """The same of any plan; the search, which makes thousands from checked decisions, spares itself the kinds."""
     return tuple(decisions_have_their_kinds(plan)) or problems(plan)

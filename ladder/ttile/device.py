@@ -215,8 +215,8 @@ class Device:
         Raises:
             DeviceError: the device has no such level.
         """
-        for level in self.levels:
-            if TEXT.fits(name) and level.name == name:
+        for level in self.levels if TEXT.fits(name) else ():
+            if level.name == name:
                 return level
         raise DeviceError(
             f"no level {shown(name)}",
@@ -284,8 +284,8 @@ class Device:
         Raises:
             DeviceError: the device lists no such pipe.
         """
-        for pipe, rate in self.pipes:
-            if TEXT.fits(name) and pipe == name:
+        for pipe, rate in self.pipes if TEXT.fits(name) else ():
+            if pipe == name:
                 return rate
         raise DeviceError(
             f"no pipe {shown(name)}",

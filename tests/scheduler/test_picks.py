@@ -63,3 +63,24 @@ def test_the_fastest_plan_is_picked_and_its_time_known(pair, n, k, m, tile, us):
     assert (tiling.channels, tiling.tokens, tiling.warps_k, plan.split) == tile
     assert plan.multicast == 1
     assert plan.cost().us == pytest.approx(us, rel=0.08)
+
+
+#: weight -> of the plan for one token, (28672, 8192): family, access, row tiles a warp, K slices, slots; a refit may change them,
+#: then to what is faster on the device
+ONE_TOKEN = {
+    types["int4"].grouped(128, zero="integer"): ("skinny", "vector", 7, 4, 2),
+    types["nf4"].grouped(128): ("skinny", "column", 7, 4, 2),
+    types["mxfp4"]: ("skinny", "column", 7, 4, 2),
+    types["fp8_e4m3fn"].grouped(128): ("skinny", "column", 2, 2, 2),
+    types["uint1"].grouped(128): ("skinny", "vector", 2, 2, 3),
+    types["uint2"].grouped(128): ("skinny", "vector", 7, 4, 2),
+}
+
+
+@pytest.mark.parametrize("launch", ["plain", "pdl"])
+@pytest.mark.parametrize("weight, pick", ONE_TOKEN.items(), ids=str)
+def test_picks_of_one_token(weight, pick, launch):
+    op = matmul(1, 28672, 8192, activation="float16", weight=weight)
+    plan = schedule(op, "h200", launch=launch)
+    tiling = plan.tiling
+    assert (plan.family, plan.access, tiling.row_tiles, tiling.warps_k, plan.depth) == pick

@@ -13,7 +13,8 @@ from ladder.errors import DeviceError, LosslessError, ScheduleError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import Plan, PlanSet, Tiling, check, choose_packing, rank, schedule
-from ladder.scheduler.search import TIE, shortlist
+from ladder.scheduler.ranking import TIE
+from ladder.scheduler.search import shortlist
 from ladder.ttype import (
     ComputeType,
     MayOverflow,
