@@ -22,7 +22,8 @@ from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 from ladder.ttile.isa import WGMMA_STEP
 
-SKINNY_ROW_TILES = (1, 2, 3, 4, 5, 6, 7)
+#: row tiles of a warp by its token tiles (5 of one token tile and 6 of either were never ahead of their neighbours by more than 2 %)
+SKINNY_ROW_TILES = {1: (1, 2, 3, 4, 7), 2: (1, 2, 3, 4, 5, 7)}
 SKINNY_WARPS_K = (1, 2, 4, 8, 16)
 SKINNY_DEPTHS = (2, 3, 4, 6, 8)
 #: slots of a ring beside activations in registers
@@ -96,7 +97,7 @@ def arrangements(m_range: tuple[int, int | None]) -> Iterator[tuple[str, Tiling,
     most = m_range[1]
     if most is not None and most <= SKINNY_TOKENS:
         token_tiles = max(1, -(-most // TILE_TOKENS))
-        for row_tiles in SKINNY_ROW_TILES:
+        for row_tiles in SKINNY_ROW_TILES[token_tiles]:
             for warps_k in SKINNY_WARPS_K:
                 for depth in SKINNY_DEPTHS:
                     yield "skinny", Tiling(warps_k, 1, 1, row_tiles, token_tiles), depth

@@ -77,7 +77,7 @@ class MultiplyEmitter:
         The two steps of a pair add to the same accumulators; between them stand the products of the group's other tiles,
         so that an mma does not wait for the one before it.
         """
-        size = max(1, INDEPENDENT_PRODUCTS // self.stage.row_tiles)
+        size = -(-INDEPENDENT_PRODUCTS // self.stage.row_tiles)
         tiles = range(self.stage.token_tiles)
         return [tuple(tiles[i : i + size]) for i in range(0, len(tiles), size)]
 
