@@ -228,7 +228,7 @@ def test_what_cannot_be_decoded_is_refused(catalog):
         derive(catalog["int4"], "float32")
     assert str(error.value) == (
         "no decode to float32\n  at: int4\n"
-        "  hint: compute types with a decode: float16, bfloat16, int8, fp8_e4m3fn, fp8_e5m2"
+        "  hint: compute types with a decode: float16, bfloat16, int8, fp8_e4m3fn, fp8_e5m2, int4, uint4"
     )
     wide = SimpleNamespace(name="wide", bits=16, values=np.arange(65536.0), unused=())
     with pytest.raises(DecodeError, match="16-bit codes have no decode"):

@@ -139,7 +139,7 @@ def test_chain_of_a_warpgroup_is_one_wait_a_block():
     chain = bound(cost, "a warp's chain")
     assert cost.ctas <= H200.sms
     waits = 8192 // 128 * WARPGROUP_LATENCY
-    assert chain.amount == pytest.approx(waits + busy * H200.clock_hz / 1e6)
+    assert chain.amount == pytest.approx(waits + busy * FITS["ring"].stalls * H200.clock_hz / 1e6)
 
 
 def test_weights_are_read_again_where_l2_cannot_keep_them():

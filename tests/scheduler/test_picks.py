@@ -71,9 +71,9 @@ ONE_TOKEN = {
     types["int4"].grouped(128, zero="integer"): ("skinny", "vector", 7, 4, 2),
     types["nf4"].grouped(128): ("skinny", "column", 7, 4, 2),
     types["mxfp4"]: ("skinny", "column", 7, 4, 2),
-    types["fp8_e4m3fn"].grouped(128): ("skinny", "column", 2, 2, 2),
-    types["uint1"].grouped(128): ("skinny", "vector", 2, 2, 3),
-    types["uint2"].grouped(128): ("skinny", "vector", 7, 4, 2),
+    types["fp8_e4m3fn"].grouped(128): ("skinny", "vector", 7, 2, 3),
+    types["uint1"].grouped(128): ("skinny", "vector", 7, 4, 2),
+    types["uint2"].grouped(128): ("skinny", "vector", 7, 4, 3),
 }
 
 

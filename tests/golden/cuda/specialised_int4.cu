@@ -24,15 +24,16 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
   uint arena_address = tvm_builtin_cuda_cvta_generic_to_shared((&(arena_ptr[0])));
   int cse_v6 = (((int)tvm_builtin_cluster_ctaid_x()) * 2);
   int first_block = cse_v6;
-  int cse_v18 = ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - cse_v6);
-  int turns = cse_v18;
-  int cse_v13 = ((m + 7) >> 3);
-  int cse_v16 = min(cse_v13, 2);
-  int box_rows = (cse_v16 * 8);
-  uint cse_v7 = ((uint)((int)threadIdx.x));
-  uint lane_address = (ladder_prmt((cse_v7 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
+  int cse_v7 = ((2 < ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - (((int)tvm_builtin_cluster_ctaid_x()) * 2))) ? 3 : 2);
+  int cse_v19 = ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - cse_v6);
+  int turns = cse_v7;
+  int cse_v14 = ((m + 7) >> 3);
+  int cse_v17 = min(cse_v14, 2);
+  int box_rows = (cse_v17 * 8);
+  uint cse_v8 = ((uint)((int)threadIdx.x));
+  uint lane_address = (ladder_prmt((cse_v8 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
   alignas(64) uint zero_ptr[1];
-  zero_ptr[0] = ((cse_v7 + ((uint)m)) >> (uint)31);
+  zero_ptr[0] = ((cse_v8 + ((uint)m)) >> (uint)31);
   alignas(64) uint held_ptr[1];
   held_ptr[0] = zero_ptr[0];
   if (((int)threadIdx.x) == 0) {
@@ -49,17 +50,17 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
   zeros_ptr_1[1] = (uint)0;
   zeros_ptr_1[2] = (uint)0;
   zeros_ptr_1[3] = (uint)0;
-  int cse_v8 = (((int)threadIdx.x) * 4);
+  int cse_v9 = (((int)threadIdx.x) * 4);
   if (m < 9) {
     for (int box = 0; box < 6; ++box) {
-      if (((cse_v13 * 64) <= ((int)threadIdx.x)) && (((int)threadIdx.x) < 128)) {
-        *(uint4*)(((uint*)arena_ptr) + (((((box >> 1) * 2560) + ((box & 1) * 512)) + cse_v8) + 1024)) = *(uint4*)(zeros_ptr_1 + 0);
+      if (((cse_v14 * 64) <= ((int)threadIdx.x)) && (((int)threadIdx.x) < 128)) {
+        *(uint4*)(((uint*)arena_ptr) + (((((box >> 1) * 2560) + ((box & 1) * 512)) + cse_v9) + 1024)) = *(uint4*)(zeros_ptr_1 + 0);
       }
     }
     tvm_builtin_ptx_fence_proxy_proxy_async_shared__cta();
   }
   tvm_builtin_cuda_cta_sync();
-  int cse_v9 = (((int)tvm_builtin_cluster_ctaid_x()) * 2048);
+  int cse_v10 = (((int)tvm_builtin_cluster_ctaid_x()) * 2048);
   if (128 <= ((int)threadIdx.x)) {
     if (tvm_builtin_elect_one_sync_op() != (uint)0) {
       tvm_builtin_ptx_prefetch_tensormap(((void*)((unsigned long long)(&(x_map)))));
@@ -67,18 +68,15 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       filling_ptr[0] = 0;
       filling_ptr[1] = 0;
       filling_ptr[2] = 0;
-      for (int load = 0; load < cse_v18; ++load) {
-        if (3 <= load) {
-          tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(filling_ptr[0] + 3843)])), (filling_ptr[2] ^ 1));
-        }
-        tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 30720))), ((uint)((cse_v16 * 2048) + 4352)));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[(((cse_v2 * 5120) + cse_v9) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        int cse_v19 = (((cse_v2 * 320) + (((int)tvm_builtin_cluster_ctaid_x()) * 128)) + (load * 64));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v19])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v19])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        int cse_v14 = ((((int)tvm_builtin_cluster_ctaid_x()) * 256) + (load * 128));
-        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 4096))), ((void*)((unsigned long long)(&(x_map)))), cse_v14, cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 6144))), ((void*)((unsigned long long)(&(x_map)))), (cse_v14 + 64), cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+      for (int load = 0; load < cse_v7; ++load) {
+        tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 30720))), ((uint)((cse_v17 * 2048) + 4352)));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[(((cse_v2 * 5120) + cse_v10) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        int cse_v20 = (((cse_v2 * 320) + (((int)tvm_builtin_cluster_ctaid_x()) * 128)) + (load * 64));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v20])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v20])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        int cse_v15 = ((((int)tvm_builtin_cluster_ctaid_x()) * 256) + (load * 128));
+        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 4096))), ((void*)((unsigned long long)(&(x_map)))), cse_v15, cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 6144))), ((void*)((unsigned long long)(&(x_map)))), (cse_v15 + 64), cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
         filling_ptr[2] = ((filling_ptr[0] == 2) ? (filling_ptr[2] ^ 1) : filling_ptr[2]);
         filling_ptr[1] = ((filling_ptr[0] == 2) ? 0 : (filling_ptr[1] + 80));
         filling_ptr[0] = ((filling_ptr[0] == 2) ? 0 : (filling_ptr[0] + 1));
@@ -115,22 +113,22 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     alignas(64) uint scale_factor_ptr[2];
     alignas(64) uint scale_offset_ptr[2];
     alignas(64) uint scaled_ptr[32];
-    for (int turn = 0; turn < cse_v18; ++turn) {
+    for (int turn = 0; turn < cse_v7; ++turn) {
       int first_slot = (reading_ptr[1] * 128);
       uint activations = __shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32);
       tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 3840)])), reading_ptr[2]);
-      int cse_v20 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
+      int cse_v21 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
       alignas(64) uint w1_ptr[4];
-      tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v20)));
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v21)));
       alignas(64) uint d1_ptr[20];
       alignas(64) uint w2_ptr[4];
-      tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v20 + 512))));
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v21 + 512))));
       alignas(64) uint d2_ptr[20];
       alignas(64) uint scales_rows_ptr[1];
-      int cse_v15 = ((first_slot >> 2) + (((int)threadIdx.x) >> 2));
-      scales_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v15 + 2048)];
+      int cse_v16 = ((first_slot >> 2) + (((int)threadIdx.x) >> 2));
+      scales_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v16 + 2048)];
       alignas(64) uint zeros_rows_ptr[1];
-      zeros_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v15 + 2304)];
+      zeros_rows_ptr[0] = ((uint*)arena_ptr)[(cse_v16 + 2304)];
       alignas(64) float scale_0_ptr[1];
       scale_0_ptr[0] = ladder_cvt_f32_f16(((ushort)scales_rows_ptr[0]));
       alignas(64) float zero_0_ptr[1];
@@ -267,57 +265,57 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     alignas(64) uint there_ptr[1];
     there_ptr[0] = (uint)0;
-    uint cse_v21 = (arena_address + ((uint)(cse_v9 + (((int)threadIdx.x) * 16))));
-    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr[0], cse_v21, (uint)0);
+    uint cse_v22 = (arena_address + ((uint)(cse_v10 + (((int)threadIdx.x) * 16))));
+    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr[0], cse_v22, (uint)0);
     tvm_builtin_ptx_st_vec_shared__cluster_v4_f32(there_ptr[0], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     alignas(64) uint there_ptr_1[1];
     there_ptr_1[0] = (uint)0;
-    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr_1[0], cse_v21, (uint)1);
+    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr_1[0], cse_v22, (uint)1);
     tvm_builtin_ptx_st_vec_shared__cluster_v4_f32(there_ptr_1[0], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7]);
     tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release_aligned();
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     alignas(64) float sum_ptr[4];
     alignas(64) float part_ptr[4];
-    int4 v_ = make_int4((cse_v8)+(1*0), (cse_v8)+(1*1), (cse_v8)+(1*2), (cse_v8)+(1*3));
+    int4 v_ = make_int4((cse_v9)+(1*0), (cse_v9)+(1*1), (cse_v9)+(1*2), (cse_v9)+(1*3));
     *(float4*)(sum_ptr + 0) = make_float4(((float*)arena_ptr)[v_.x],((float*)arena_ptr)[v_.y],((float*)arena_ptr)[v_.z],((float*)arena_ptr)[v_.w]);
-    int4 v__1 = make_int4(((cse_v8 + 512))+(1*0), ((cse_v8 + 512))+(1*1), ((cse_v8 + 512))+(1*2), ((cse_v8 + 512))+(1*3));
+    int4 v__1 = make_int4(((cse_v9 + 512))+(1*0), ((cse_v9 + 512))+(1*1), ((cse_v9 + 512))+(1*2), ((cse_v9 + 512))+(1*3));
     *(float4*)(part_ptr + 0) = make_float4(((float*)arena_ptr)[v__1.x],((float*)arena_ptr)[v__1.y],((float*)arena_ptr)[v__1.z],((float*)arena_ptr)[v__1.w]);
     sum_ptr[0] = (sum_ptr[0] + part_ptr[0]);
     sum_ptr[1] = (sum_ptr[1] + part_ptr[1]);
     sum_ptr[2] = (sum_ptr[2] + part_ptr[2]);
     sum_ptr[3] = (sum_ptr[3] + part_ptr[3]);
     alignas(64) float finished_ptr[1];
-    int cse_v22 = (((cse_v2 * 64) + (cse_v1 * 16)) + (cse_v3 >> 2));
-    int cse_v23 = min(cse_v22, 71);
-    finished_ptr[0] = (sum_ptr[0] + ladder_cvt_f32_f16(bias_ptr[cse_v23]));
+    int cse_v23 = (((cse_v2 * 64) + (cse_v1 * 16)) + (cse_v3 >> 2));
+    int cse_v24 = min(cse_v23, 71);
+    finished_ptr[0] = (sum_ptr[0] + ladder_cvt_f32_f16(bias_ptr[cse_v24]));
     alignas(64) float finished_ptr_1[1];
-    finished_ptr_1[0] = (sum_ptr[1] + ladder_cvt_f32_f16(bias_ptr[cse_v23]));
+    finished_ptr_1[0] = (sum_ptr[1] + ladder_cvt_f32_f16(bias_ptr[cse_v24]));
     alignas(64) float finished_ptr_2[1];
-    int cse_v24 = min((cse_v22 + 8), 71);
-    finished_ptr_2[0] = (sum_ptr[2] + ladder_cvt_f32_f16(bias_ptr[cse_v24]));
+    int cse_v25 = min((cse_v23 + 8), 71);
+    finished_ptr_2[0] = (sum_ptr[2] + ladder_cvt_f32_f16(bias_ptr[cse_v25]));
     alignas(64) float finished_ptr_3[1];
-    finished_ptr_3[0] = (sum_ptr[3] + ladder_cvt_f32_f16(bias_ptr[cse_v24]));
+    finished_ptr_3[0] = (sum_ptr[3] + ladder_cvt_f32_f16(bias_ptr[cse_v25]));
     alignas(64) uint stored_ptr[2];
     stored_ptr[0] = ladder_cvt_f16x2_f32(finished_ptr_1[0], finished_ptr[0]);
     stored_ptr[1] = ladder_cvt_f16x2_f32(finished_ptr_3[0], finished_ptr_2[0]);
-    int cse_v10 = (((int)threadIdx.x) & 7);
-    tvm_builtin_ptx_stmatrix_sync_aligned_m8n8_x2_trans_shared_b16((arena_address + ((uint)(((cse_v10 * 128) + ((((cse_v1 * 2) + ((((int)threadIdx.x) & 15) >> 3)) ^ (cse_v10 & 7)) * 16)) + 4096))), stored_ptr[0], stored_ptr[1]);
+    int cse_v11 = (((int)threadIdx.x) & 7);
+    tvm_builtin_ptx_stmatrix_sync_aligned_m8n8_x2_trans_shared_b16((arena_address + ((uint)(((cse_v11 * 128) + ((((cse_v1 * 2) + ((((int)threadIdx.x) & 15) >> 3)) ^ (cse_v11 & 7)) * 16)) + 4096))), stored_ptr[0], stored_ptr[1]);
     tvm_builtin_ptx_barrier_sync_count_cta_sync_aligned((uint)1, (uint)128);
     if (((int)threadIdx.x) < 64) {
-      int cse_v11 = (((int)threadIdx.x) >> 3);
-      if ((((cse_v2 * 8) + cse_v10) < 9) && (((cse_v5 + (((int)tvm_builtin_cluster_ctaid_x()) * 8)) + cse_v11) < m)) {
-        int64_t cse_v12 = ((int64_t)((int)threadIdx.x));
-        int64_t cse_v25 = ((((((int64_t)((int)blockIdx.x)) >> (int64_t)1) * (int64_t)64) + ((cse_v12 & (int64_t)7) * (int64_t)8)) + ((((((int64_t)((int)blockIdx.y)) * (int64_t)16) + (((int64_t)((int)tvm_builtin_cluster_ctaid_x())) * (int64_t)8)) + (cse_v12 >> (int64_t)3)) * y_stride_m));
-        int64_t offset = cse_v25;
-        int cse_v17 = (cse_v10 ^ (cse_v11 & 7));
+      int cse_v12 = (((int)threadIdx.x) >> 3);
+      if ((((cse_v2 * 8) + cse_v11) < 9) && (((cse_v5 + (((int)tvm_builtin_cluster_ctaid_x()) * 8)) + cse_v12) < m)) {
+        int64_t cse_v13 = ((int64_t)((int)threadIdx.x));
+        int64_t cse_v26 = ((((((int64_t)((int)blockIdx.x)) >> (int64_t)1) * (int64_t)64) + ((cse_v13 & (int64_t)7) * (int64_t)8)) + ((((((int64_t)((int)blockIdx.y)) * (int64_t)16) + (((int64_t)((int)tvm_builtin_cluster_ctaid_x())) * (int64_t)8)) + (cse_v13 >> (int64_t)3)) * y_stride_m));
+        int64_t offset = cse_v26;
+        int cse_v18 = (cse_v11 ^ (cse_v12 & 7));
         if (y_pieces != 0) {
           alignas(64) uint piece_ptr[4];
-          *(uint4*)(piece_ptr + 0) = *(uint4*)(((uint*)arena_ptr) + (((cse_v11 * 32) + (cse_v17 * 4)) + 1024));
-          tvm_builtin_ptx_st_vec_global_v4_b32((&(y_ptr[cse_v25])), piece_ptr[0], piece_ptr[1], piece_ptr[2], piece_ptr[3]);
+          *(uint4*)(piece_ptr + 0) = *(uint4*)(((uint*)arena_ptr) + (((cse_v12 * 32) + (cse_v18 * 4)) + 1024));
+          tvm_builtin_ptx_st_vec_global_v4_b32((&(y_ptr[cse_v26])), piece_ptr[0], piece_ptr[1], piece_ptr[2], piece_ptr[3]);
         }
         if (y_pieces == 0) {
           for (int element = 0; element < 8; ++element) {
-            y_ptr[(cse_v25 + ((int64_t)element))] = ((ushort*)arena_ptr)[((((cse_v11 * 64) + (cse_v17 * 8)) + element) + 2048)];
+            y_ptr[(cse_v26 + ((int64_t)element))] = ((ushort*)arena_ptr)[((((cse_v12 * 64) + (cse_v18 * 8)) + element) + 2048)];
           }
         }
       }
