@@ -22,9 +22,12 @@ from ladder.checks import (
     shown,
 )
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.graph.matmul import ACTIVATIONS, MAX_EXTENT
+from ladder.graph.matmul import MAX_EXTENT
 from ladder.ttype import ComputeType, TType, compute_type, element_type
 from ladder.ttype.arrays import as_values
+
+#: types of activations that are quantised
+SOURCES = ("float16", "bfloat16", "float32")
 
 #: elements that activations are quantised to -> dtype of arrays of them
 TARGETS: Mapping[str, np.dtype[Any]] = MappingProxyType(
@@ -66,7 +69,7 @@ class QuantizeActivations:
     Attributes:
         m: rows (tokens), or None for any number including 0.
         k: columns.
-        source: type of x, float16 or bfloat16.
+        source: type of x, one of :data:`SOURCES`.
         target: the element type of the codes, int8 or fp8_e4m3fn.
 
     Raises:
@@ -81,7 +84,7 @@ class QuantizeActivations:
     def __post_init__(self) -> None:
         accept_fields(self, _FIELDS, at="QuantizeActivations", error=TypeDeclarationError)
         for name, given, offered in (
-            ("source", self.source.name, ACTIVATIONS),
+            ("source", self.source.name, SOURCES),
             ("target", self.target.name, tuple(TARGETS)),
         ):
             if not one_of(offered).fits(given):
@@ -134,7 +137,7 @@ class QuantizeActivations:
 
     def _codes(self, rows: NDArray[np.float32], inverse: NDArray[np.float32]) -> NDArray[Any]:
         if self.out_dtype == np.int8:
-            # Float64 holds products of 11 and 24 bits.
+            # Float64 holds products of two float32.
             whole = np.nan_to_num(np.rint(rows * inverse.astype(np.float64)), nan=0.0)
             return np.asarray(np.clip(whole, -128, 127).astype(np.int8))
         top, scaled = np.float32(self.top), rows * inverse

@@ -14,16 +14,13 @@ from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import AddResidual, EpilogueStep, Linear
 from ladder.graph.operators.quantize import rows_of
-from ladder.graph.quantize_activations import TARGETS
+from ladder.graph.quantize_activations import SOURCES, TARGETS
 from ladder.graph.tensor import Array
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
 from ladder.scheduler.search import schedule
 from ladder.ttype import Quantized
-
-#: types of activations that a kernel quantises
-SOURCES = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)

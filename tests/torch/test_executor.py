@@ -205,7 +205,7 @@ def test_outputs_that_are_inputs_and_constants():
 
 
 @pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn", "fp8_e5m2"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_rows_are_quantised_by_torch_as_the_graph_says(target, dtype):
     sizes = torch.tensor([[0.0], [1e-6], [1.0], [300.0]])
     x = (sizes * torch.randn(4, 96, generator=torch.Generator().manual_seed(0))).to(dtype)
