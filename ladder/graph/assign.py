@@ -4,6 +4,10 @@ before --> after::
 
     linear(x float32[b, s, K], w float32[N, K]) --> linear(x; read as float16; w int4-g128 [N, K])
     linear(x, w)                                --> linear(quantize_tokens(x), w int8)
+    quantize_tokens(rms_norm(x float16))        --> quantize_tokens(rms_norm(x float16; out float32))
+
+A code turns on the last place of what it is made of, and a code that differs makes the next layer's differ more: so a norm that
+only a quantisation reads is not rounded to 16 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import numpy as np
 from ladder.errors import GraphError, LadderError
 from ladder.graph.draft import Draft
 from ladder.graph.graph import Graph, Node
-from ladder.graph.operators import ROW_TARGETS, Linear, QuantizeTokens
+from ladder.graph.operators import ROW_TARGETS, LayerNorm, Linear, QuantizeTokens, RMSNorm
 from ladder.graph.rules import Rule, rules_of
 from ladder.ttype import GroupedType, Quantized, quantize
 
@@ -59,6 +63,7 @@ def assign(graph: Graph, rules: Any) -> Graph:
     for rule in wanted:
         if rule not in used:
             draft.decide("assign", str(rule), "unused", "no layer is left for it")
+    _keep_norms_wide(draft)
     return draft.graph()
 
 
@@ -105,3 +110,14 @@ def _rows(draft: Draft, x: str, target: str) -> str:
         if node.op == op:
             return node.name
     return draft.add(op, (x,), f"{x}.{target}")
+
+
+def _keep_norms_wide(draft: Draft) -> None:
+    """A norm of 16-bit numbers that only a quantisation reads hands it float32."""
+    for node in list(draft.nodes.values()):
+        norm = draft.nodes.get(node.inputs[0]) if isinstance(node.op, QuantizeTokens) else None
+        if norm is None or not isinstance(norm.op, (LayerNorm, RMSNorm)):
+            continue
+        if norm.type.bits == 16 and draft.sole_user(norm.name) is not None:
+            draft.put(norm.name, replace(norm.op, out="float32"), norm.inputs)
+            draft.decide("assign", norm.name, "y float32", "only a quantisation reads it")
