@@ -106,7 +106,7 @@ class Problem:
         x_scale, residual = row_scales(op, rng, m), residuals(op, rng, m)
         values = {
             "x": x,
-            "y": np.zeros((m, op.out_n), op.out.dtype),
+            "y": np.zeros((m, op.out_n), op.stored.dtype),
             "m": m,
             "x_stride_m": op.k,
             "x_stride_k": 1,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,6 +22,7 @@ from ladder.checks import (
 )
 from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.matmul import MAX_EXTENT
+from ladder.graph.static_codes import CODE_TARGETS
 from ladder.ttype import ComputeType, TType, compute_type, element_type
 from ladder.ttype.arrays import as_values
 
@@ -31,7 +31,7 @@ SOURCES = ("float16", "bfloat16", "float32")
 
 #: elements that activations are quantised to -> dtype of arrays of them
 TARGETS: Mapping[str, np.dtype[Any]] = MappingProxyType(
-    {"int8": np.dtype(np.int8), "fp8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn)}
+    {name: compute_type(name).dtype for name in CODE_TARGETS}
 )
 
 #: least scale of a row: the smallest normal number of float32, whose inverse is finite

@@ -23,6 +23,7 @@ from ladder.graph.operators import (
     Attention,
     Binary,
     Cast,
+    Coded,
     Concat,
     Dequantize,
     EpilogueStep,
@@ -48,6 +49,7 @@ from ladder.graph.operators import (
     Where,
 )
 from ladder.graph.operators.quantize import integer_limits
+from ladder.torch.static_codes import static_numbers
 
 Tensor = Any
 #: from operands to the result; symbols of shapes are known
@@ -158,6 +160,8 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
             return y * factor
         case Activated(function):
             return UNARY[function](y)
+        case Coded():
+            return static_numbers(y, step)
         case Gated(function):
             gate, up = y.chunk(2, dim=-1)
             return UNARY[function](gate) * up

@@ -21,6 +21,7 @@ from ladder.runtime.packed import to_torch
 from ladder.torch.executor import Executor, Sizes, Values
 from ladder.torch.functions import apply_step, function_of
 from ladder.torch.places import Given, quantize_rows, signed
+from ladder.torch.static_codes import static_numbers
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
 
@@ -58,6 +59,8 @@ def _row(executor: Executor, task: Product, given: Given, y: Tensor) -> Row:
     added = () if given.residual is None else (given.residual.double(),)
     for step in op.epilogue:
         want = apply_step(step, want, added if step.operands else ())
+    if op.codes is not None:
+        y = y.double() * op.codes.scale
     error = float((y.double() - want).norm() / want.norm())
     bar = bar_on(executor.plans[task.node], x, weight)
     return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
@@ -83,6 +86,8 @@ def run(graph: Graph, inputs: Sequence[Tensor]) -> Any:
 
 def _meaning(node: Node, operands: list[Tensor], sizes: Sizes, device: Any) -> Tensor:
     if isinstance(node.op, QuantizeTokens):
+        if node.op.coded is not None:
+            return static_numbers(operands[0], node.op.coded)
         return _rows(operands[0], node.op.target)
     if not isinstance(node.op, Linear):
         y = function_of(node.op, sizes, device)(*operands)

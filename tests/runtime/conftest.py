@@ -65,6 +65,7 @@ class FakePlan:
             k=self.packing.k,
             activation=half,
             out=SimpleNamespace(name="float32"),
+            stored=SimpleNamespace(name="float32", dtype=np.dtype(np.float32)),
             bias=self.bias,
             activation_scale=self.activation_scale,
             out_n=self.packing.n,

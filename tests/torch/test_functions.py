@@ -20,6 +20,7 @@ from ladder.graph.operators import (  # noqa: E402
     Attention,
     Binary,
     Cast,
+    Coded,
     Concat,
     Dequantize,
     Expand,
@@ -145,6 +146,7 @@ def test_steps_of_an_epilogue():
         Scaled(0.5): (),
         Activated("gelu_tanh"): (),
         Gated("silu"): (),
+        Coded("int8", 0.03): (),
     }
     assert {type(step) for step in steps} | {QuantizedRows} == set(STEPS)
     for step, operands in steps.items():

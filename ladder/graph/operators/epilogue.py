@@ -9,6 +9,7 @@ from ladder.graph.epilogue import (
     Activated,
     AddBias,
     AddResidual,
+    Coded,
     EpilogueStep,
     Gated,
     Scaled,
@@ -43,4 +44,5 @@ STEPS: tuple[type[EpilogueStep], ...] = (
     Gated,
     AddResidual,
     QuantizedRows,
+    Coded,
 )
