@@ -260,10 +260,9 @@ def _memory_bounds(
         # rows of tokens that do not run together read the weights again
         together = max(1, group_of(plan), device.sms * share // plan.channel_tiles)
         passes = -(-(ctas // (plan.channel_tiles * plan.split)) // together)
-        # of a residual as many bytes are read as the out type has
-        beside = op.out.dtype.itemsize * op.residual
-        stores = m * op.out_n * (op.stored.dtype.itemsize + beside)
-        from_dram = passes * weights + plan.value_bytes(m * op.k) + stores
+    beside = op.out.dtype.itemsize * op.residual  # is read, and of the out type whatever is stored
+    stores = m * op.out_n * (op.stored.dtype.itemsize + beside)
+    from_dram = passes * weights + plan.value_bytes(m * op.k) + stores
     fit = FITS[plan.family]
     latency = device.cost.dram_latency_us if fit.latency_us is None else fit.latency_us
     return (
