@@ -20,13 +20,7 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, stages_of
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.stage import (
-    CHUNK_BYTES,
-    EpilogueStage,
-    LoadRing,
-    Reduce,
-    Stage,
-)
+from ladder.scheduler.stage import CHUNK_BYTES, EpilogueStage, LoadRing, Reduce, Stage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
 from ladder.scheduler.zero import betas, deferred
