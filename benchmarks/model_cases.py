@@ -22,8 +22,9 @@ from benchmarks import store
 from benchmarks.grid import DEVICE
 from ladder.graph.constant import Constant
 from ladder.model.model import Model
-from ladder.runtime.layer import Layer, low_bit, matmul_of, quantisation_plan
+from ladder.runtime.layer import Layer, low_bit, matmul_of
 from ladder.torch.places import Compiler
+from ladder.torch.tasks import Quantisation, tasks_of
 from ladder.ttype import Quantized
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from ladder.graph.matmul import MatMul
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "models"
-DTYPE = "float16"
 
 #: tokens of a prompt that is checked, and behind which one token is decoded
 CHECKED_TOKENS = 256
@@ -196,12 +196,21 @@ def imported(case: Case, phase: Phase, module: Any, device: str, *, small: bool 
     return ladder.from_torch(module, inputs, dynamic=dynamic)
 
 
-def operators(case: Case, phase: Phase, rule: str) -> list[MatMul]:
-    """The matmuls of a model's layers at full size, from its graph in small."""
+def operators(case: Case, phase: Phase, rule: str) -> list[tuple[MatMul, str]]:
+    """The matmuls of a model's layers at full size, from its graph in small, and what the rows of each are quantised from.
+
+    That is the type of the numbers before, "" where rows are not quantised.
+    """
     graph = imported(case, phase, case.module(True, "cpu"), "cpu", small=True)
     low = graph.assign(RULES[rule]).fuse()
-    ops = [matmul_of(low, node) for node in low_bit(low)]
-    return [replace(op, n=n, k=k) for op, (n, k) in zip(ops, case.shapes, strict=True)]
+    nodes = low_bit(low)
+    ops = {node.name: matmul_of(low, node) for node in nodes}
+    tasks = [task for task in tasks_of(low, ops) if isinstance(task, Quantisation)]
+    sources = {task.name: task.source.dtype for task in tasks}
+    return [
+        (replace(ops[node.name], n=n, k=k), sources.get(node.inputs[0], ""))
+        for node, (n, k) in zip(nodes, case.shapes, strict=True)
+    ]
 
 
 def key(op: Any, m: int | None = None, launch: str = "plain") -> str:
@@ -214,18 +223,15 @@ def plans(
 ) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Name of the artifact, operator in words and plan of all kernels that a phase takes."""
     activation = RULES[rule].activation
-    for op in operators(case, phase, rule):
+    for op, source in operators(case, phase, rule):
         yield (
             key(op, phase.m, launch),
             f"{op} m={phase.m} {launch}",
             lambda op=op: ladder.schedule(op, DEVICE).plan_for(phase.m).with_(launch=launch),
         )
-        if activation != DTYPE:
-            yield (
-                key(f"quantise {op.k}", None),
-                f"quantise {op.k} to {activation}",
-                lambda op=op: quantisation_plan(op.k, DTYPE, activation, DEVICE),
-            )
+        if source:
+            rows = ladder.quantize_activations(None, op.k, source=source, target=activation)
+            yield key(rows), str(rows), lambda rows=rows: ladder.schedule(rows, DEVICE)
 
 
 def build(out: Path, wanted: Sequence[tuple[str, Phase, str, str]]) -> store.Index:
@@ -282,7 +288,7 @@ class Shelf(Compiler):
     def kernel(self, plan: Any) -> Any:
         """See :class:`~ladder.torch.places.Builder`."""
         if plan not in self._by_plan:
-            self.load(key(f"quantise {plan.op.k}", None))
+            self.load(key(plan.op))
         return self._by_plan[plan]
 
     def forget(self) -> None:

@@ -3,7 +3,7 @@
     python -m benchmarks.quantize build/quantize --build-only   # no GPU: kernels, and the reader
     python -m benchmarks.quantize build/quantize                # writes benchmarks/results/h200-quantize_activations-DATE-COMMIT.json
 
-A row moves ``m * k`` activations of two bytes and as many codes of one; ``part`` is the time of the pure-read floor of that many
+A row moves ``m * k`` activations of two bytes or four and as many codes of one; ``part`` is the time of the pure-read floor of that many
 bytes over the row's (docs/measuring.md), by the reader that is the fastest, in turn with the kernel. The copies of x that launches take in turn hold more than the GPU's cache.
 """
 
@@ -22,7 +22,8 @@ import typer
 import ladder
 from benchmarks import read_kernel, rows, store
 from benchmarks.bars import QUANTIZE_PART, QUANTIZE_TOKENS
-from benchmarks.grid import ACTIVATIONS, DEVICE
+from benchmarks.grid import DEVICE
+from ladder.graph.quantize_activations import SOURCES
 
 RESULTS = Path("benchmarks/results")
 COLUMNS = (4096, 8192, 28672)
@@ -52,7 +53,7 @@ class Case:
     @property
     def nbytes(self) -> int:
         """Bytes read and written: activations, codes, scales."""
-        return self.m * (3 * self.k + 4)
+        return self.m * (self.k * (ladder.compute_type(self.source).dtype.itemsize + 1) + 4)
 
     def plan(self) -> ladder.QuantizePlan:
         """The scheduler's choice for any M."""
@@ -62,7 +63,7 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """Every row."""
-    axes = itertools.product(COLUMNS, ACTIVATIONS, TARGETS, QUANTIZE_TOKENS)
+    axes = itertools.product(COLUMNS, SOURCES, TARGETS, QUANTIZE_TOKENS)
     return (Case(m, k, source, target) for k, source, target, m in axes)
 
 

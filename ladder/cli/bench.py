@@ -130,7 +130,7 @@ def _row(kernel: Any, m: int, repeats: int, seed: int) -> dict[str, Any]:
 def row(plan: Any, m: int, timing: Any, weight_bytes: int, error: float) -> dict[str, Any]:
     """One line of the table; rates count weights, activations, residual and outputs once, and 2*m*n*k operations."""
     op = plan.op
-    outputs = m * op.out_n * op.out.bits // 8
+    outputs = m * op.out_n * op.stored.bits // 8
     moved = weight_bytes + m * op.k * op.activation.bits // 8 + outputs * (1 + op.residual)
     return {
         "m": m,

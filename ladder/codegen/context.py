@@ -69,7 +69,7 @@ def arguments_of(plan: Plan) -> tuple[Argument, ...]:
         *x_scale,
         *bias,
         *residual,
-        Argument("y", "buffer", op.out.name),
+        Argument("y", "buffer", op.stored.dtype.name),
         Argument("m", "scalar", "int32"),
         *([Argument("y_pieces", "scalar", "int32")] if plan.stores_fragments else []),
         *(

@@ -1,7 +1,7 @@
 """Lowering of plans that quantise activations: the largest magnitude of a row, then its codes.
 
 pieces of x -> registers        (vector access; elements are read again where it is scalar)
-largest |x| of a thread         two lanes of a word at once, a NaN wherever there is one
+largest |x| of a thread         a word at once, two lanes where it holds two; a NaN wherever there is one
 ... of a warp, of a row         as bits without sign: floats of one sign are in the order of their bits
 scale = max(largest / top, 2^-126); code = x * (1 / scale), to nearest even, saturating: an integer is rounded once, from
                                 the exact product, a float from the product in float32
@@ -19,15 +19,15 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import STORAGE, UNBOUNDED
 from ladder.codegen.kernel import CeilDiv, Launch, LoweredKernel, Parameter
 from ladder.codegen.listing import listing
+from ladder.codegen.source_words import WORDS
 from ladder.codegen.tvm_api import IRBuilder, T, lower_to_cuda
-from ladder.codegen.widen import widen, widen_pair
+from ladder.codegen.widen import widen
 from ladder.errors import LoweringError
 from ladder.graph.quantize_activations import LEAST_SCALE
-from ladder.scheduler.quantize_plan import LANES, PIECE, QuantizePlan
+from ladder.scheduler.quantize_plan import LANES, PIECE_BYTES, QuantizePlan
 
-#: largest of two pairs of magnitudes, and the magnitudes of a pair, by source type
-_LARGEST = {"float16": "max_nan_f16x2", "bfloat16": "max_nan_bf16x2"}
-_MAGNITUDE = {"float16": "abs_f16x2", "bfloat16": "abs_bf16x2"}
+#: words of 32 bits of a piece
+_WORDS = PIECE_BYTES // 4
 
 #: role -> kind and dtype of the arguments, in the order of declaration; x and y have those of the operator
 _ARGUMENTS = (
@@ -40,8 +40,6 @@ _ARGUMENTS = (
 )
 
 
-#: bits of infinity by source type; those of a NaN are above
-INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 #: targets whose codes are rounded by a sum, which makes no code of a NaN
 _ROUNDED = frozenset({"int8", "int4"})
 
@@ -55,7 +53,10 @@ def _rounded(value: Any, inverse: Any) -> Any:
 
 
 def over_top(value: Any, top: float) -> Any:
-    """``value / top`` of a magnitude of 16 bits, rounded once: by the inverse, and one step of Newton's. A test tries them all."""
+    """``value / top`` of a magnitude, rounded once where it is normal: by the inverse, and one step of Newton's.
+
+    A test tries all magnitudes of 16 bits, and all mantissas of a float32, for all tops.
+    """
     inverse = e.f32(float(np.float32(1 / top)))
     near = e.bind(value * inverse, "near")
     rest = e.fma(e.f32(0.0) - near, e.f32(top), value)
@@ -107,8 +108,8 @@ _BYTE: dict[str, Callable[[Any, Any], Any]] = {
     "fp8_e4m3fn": _e4m3_byte,
     "int4": _int8_byte,
 }
-#: stores of one word of codes and of two
-_STORES = {1: "st.global.b32", 2: "st.global.v2.b32"}
+#: stores of a piece's codes, by their bytes
+_STORES = {2: "st.global.b16", 4: "st.global.b32", 8: "st.global.v2.b32"}
 
 
 class _Quantizer:
@@ -116,7 +117,7 @@ class _Quantizer:
 
     def __init__(self, plan: QuantizePlan) -> None:
         self.plan, self.op = plan, plan.op
-        self.source = plan.op.source.name
+        self.source = WORDS[plan.op.source.name]
         self.arg = self._declare()
         T.device_entry()
         rows = plan.rows
@@ -158,23 +159,22 @@ class _Quantizer:
         inverse = self._scale(largest)
         with e.stage("store"):
             if self.op.target.name in _ROUNDED:
-                is_infinite = largest >= e.u32(INFINITY[self.source])
+                is_infinite = largest >= e.u32(self.source.infinity)
                 with e.when(is_infinite):
                     rows.forget()
                 inverse = e.hold(e.select(is_infinite, e.f32(0.0), inverse), "factor", "float32")
             rows.quantize(inverse)
 
     def take(self, word: Any) -> None:
-        """Take the magnitudes of two elements into the largest."""
-        magnitudes = e.call(_MAGNITUDE[self.source], word)
-        e.store(self.most, 0, e.call(_LARGEST[self.source], self.most[0], magnitudes))
+        """Take the magnitudes of a word's elements into the largest."""
+        e.store(self.most, 0, self.source.larger(self.most[0], word))
 
     def _reduce(self) -> Any:
-        """The largest magnitude of the row, as 16 bits."""
+        """The bits of the row's largest magnitude."""
         with e.stage("reduce"):
-            most, warps = self.most[0], self.plan.warps
+            warps = self.plan.warps
             largest = e.registers("of_row", 1, "uint32")
-            e.store(largest, 0, T.max(most & e.u32(0xFFFF), most >> e.u32(16)))
+            e.store(largest, 0, self.source.largest(self.most[0]))
             self._of_warp(largest)
             if warps == 1:
                 return largest[0]
@@ -194,9 +194,9 @@ class _Quantizer:
     def _scale(self, largest: Any) -> Any:
         """Store the scale of the row; its inverse."""
         with e.stage("scale"):
-            value = widen(self.source, e.cast("uint16", largest))
+            value = self.source.value(largest)
             # an infinity has no quotient that way; it stays, and so does a NaN
-            is_infinite = largest >= e.u32(INFINITY[self.source])
+            is_infinite = largest >= e.u32(self.source.infinity)
             divided = e.select(is_infinite, value, over_top(value, self.op.top))
             divided = e.bind(divided, "divided")
             least = e.f32(float(LEAST_SCALE))
@@ -212,16 +212,16 @@ class _Quantizer:
 
 
 class _Pieces:
-    """Rows in pieces of eight elements, which stay in registers."""
+    """Rows in pieces of 16 bytes, which stay in registers."""
 
     def __init__(self, quantizer: _Quantizer) -> None:
         self.q, plan = quantizer, quantizer.plan
         self.count, self.threads = plan.pieces, plan.row_threads
-        self.words = e.registers("pieces", 4 * self.count, "uint32")
+        self.words = e.registers("pieces", _WORDS * self.count, "uint32")
 
     def _pieces(self) -> Any:
         """Number of each piece of the thread in its row, and whether there is one."""
-        total = self.q.op.k // PIECE
+        total = self.q.op.k // self.q.plan.piece
         for index in range(self.count):
             piece = self.q.within + index * self.threads
             full = (index + 1) * self.threads <= total
@@ -231,37 +231,43 @@ class _Pieces:
         """Read the pieces, all before the first is looked at."""
         x, start = self.q.arg["x"], e.i64(self.q.row) * self.q.arg["x_stride_m"]
         for index, piece, is_there in self._pieces():
-            words = [self.words[4 * index + word] for word in range(4)]
+            places = range(_WORDS * index, _WORDS * (index + 1))
             if is_there is not True:
-                for word in range(4):
-                    e.store(self.words, 4 * index + word, e.u32(0))
+                for place in places:
+                    e.store(self.words, place, e.u32(0))
             with e.when(is_there):
-                e.ptx("ld.global.v4.b32", *words, x.ptr_to([start + e.i64(piece * PIECE)]))
-        for index in range(4 * self.count):
+                element = start + e.i64(piece * self.q.plan.piece)
+                words = [self.words[place] for place in places]
+                e.ptx("ld.global.v4.b32", *words, x.ptr_to([element]))
+        for index in range(_WORDS * self.count):
             self.q.take(self.words[index])
 
     def forget(self) -> None:
         """Zeros in place of a row that holds a NaN or an infinity: none of its numbers has another code."""
-        for word in range(4 * self.count):
+        for word in range(_WORDS * self.count):
             e.store(self.words, word, e.u32(0))
 
     def quantize(self, inverse: Any) -> None:
-        """Write the codes of each piece, eight of them."""
-        word_of, lanes = _WORD[self.q.op.target.name], 32 // self.q.op.codes.bits
-        count = PIECE // lanes
+        """Write the codes of each piece, whole words of them or half a word."""
+        word_of, bits = _WORD[self.q.op.target.name], self.q.op.codes.bits
+        elements, lanes = self.q.plan.piece, 32 // bits
+        count = -(-elements // lanes)
         for index, piece, is_there in self._pieces():
             with e.when(is_there):
                 codes = e.registers("codes", count, "uint32")
+                words = [self.words[_WORDS * index + word] for word in range(_WORDS)]
+                values = [value for word in words for value in self.q.source.values(word)]
+                # where a piece has half a word of codes, the other half is a copy that is not stored
+                values *= max(1, lanes // elements)
                 for part in range(count):
-                    first = 4 * index + part * lanes // 2
-                    pairs = [
-                        widen_pair(self.q.source, self.words[first + word])
-                        for word in range(lanes // 2)
-                    ]
-                    values = [value for pair in pairs if pair for value in pair]
-                    e.store(codes, part, word_of(values, inverse))
-                target = self.q.arg["y"].ptr_to([self.q.place(piece * PIECE)])
-                e.ptx(_STORES[count], target, *(codes[part] for part in range(count)))
+                    e.store(
+                        codes, part, word_of(values[lanes * part : lanes * (part + 1)], inverse)
+                    )
+                stored = [codes[part] for part in range(count)]
+                if elements < lanes:
+                    stored = [e.cast("uint16", codes[0])]
+                target = self.q.arg["y"].ptr_to([self.q.place(piece * elements)])
+                e.ptx(_STORES[elements * bits // 8], target, *stored)
 
 
 class _Elements:
@@ -285,7 +291,7 @@ class _Elements:
         with e.loop(-(-self.q.op.k // self.threads), "turn") as turn:
             _, is_there, at = self._element(turn)
             with e.when(is_there):
-                self.q.take(e.cast("uint32", self.q.arg["x"][at]))
+                self.q.take(self.q.source.bits(self.q.arg["x"][at]))
 
     def quantize(self, inverse: Any) -> None:
         """Read them again, and write their codes: each thread those of an item."""
@@ -300,7 +306,7 @@ class _Elements:
 
     def _code(self, at: Any, inverse: Any) -> Any:
         """The code of an element, in a byte."""
-        value = widen(self.q.source, self.q.arg["x"][at])
+        value = widen(self.q.op.source.name, self.q.arg["x"][at])
         return _BYTE[self.q.op.target.name](value, inverse)
 
     def _packed(self, first: Any, element: Any, at: Any, inverse: Any) -> Any:

@@ -45,6 +45,8 @@ _NARROW: dict[str, Callable[[Any], Any]] = {
     "float16": lambda value: e.call("cvt_f16_f32", value),
     "bfloat16": lambda value: e.call("cvt_bf16_f32", value),
     "float32": lambda value: value,
+    "int8": lambda value: e.cast("uint8", e.call("cvt_s8_f32", value)),
+    "float8_e4m3fn": lambda value: e.cast("uint8", e.call("cvt_e4m3x2_f32", e.f32(0.0), value)),
 }
 
 
@@ -68,7 +70,24 @@ _WIDEN_PAIR: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "float8_e4m3fn": _e4m3_pair,
 }
 
-_NARROW_TWICE = {"float16": "cvt_f16x2_f32", "bfloat16": "cvt_bf16x2_f32"}
+
+def _int8_twice(low: Any, high: Any) -> Any:
+    codes = [e.call("cvt_s8_f32", value) for value in (low, high)]
+    return e.call("prmt", *codes, e.u32(0x4400))
+
+
+def _e4m3_twice(low: Any, high: Any) -> Any:
+    both = e.cast("uint32", e.call("cvt_e4m3x2_f32", high, low))
+    return e.call("prmt", both, both, e.u32(0x1100))
+
+
+#: two float32 to the halves of a word; codes of 8 bits are the low bytes of theirs
+_NARROW_TWICE: dict[str, Callable[[Any, Any], Any]] = {
+    "float16": lambda low, high: e.call("cvt_f16x2_f32", high, low),
+    "bfloat16": lambda low, high: e.call("cvt_bf16x2_f32", high, low),
+    "int8": _int8_twice,
+    "float8_e4m3fn": _e4m3_twice,
+}
 
 
 def widen_pair(dtype: str, word: Any, converts: bool = True) -> tuple[Any, Any] | None:
@@ -85,8 +104,8 @@ def widen_pair(dtype: str, word: Any, converts: bool = True) -> tuple[Any, Any] 
 
 
 def narrow_pair(dtype: str, low: Any, high: Any) -> Any:
-    """Two float32 rounded to nearest even and stored as a word of 16-bit elements."""
-    return e.call(_NARROW_TWICE[dtype], high, low)
+    """Two float32 rounded to nearest even, as a word of two elements of 16 bits, or of two codes in 16 bits each."""
+    return _NARROW_TWICE[dtype](low, high)
 
 
 def widen(dtype: str, stored: Any) -> Any:
@@ -95,5 +114,5 @@ def widen(dtype: str, stored: Any) -> Any:
 
 
 def narrow(dtype: str, value: Any) -> Any:
-    """A float32 rounded to nearest even and stored as ``dtype``."""
+    """A float32 rounded to nearest even and stored as ``dtype``; types of 8 bits saturate."""
     return _NARROW[dtype](value)

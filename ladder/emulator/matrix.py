@@ -107,7 +107,7 @@ class Problem:
         stored = op.activation.pack(x)
         values = {
             "x": stored,
-            "y": np.zeros((m, op.out_n), op.out.dtype),
+            "y": np.zeros((m, op.out_n), op.stored.dtype),
             "m": m,
             "x_stride_m": op.activation.items(op.k),
             "x_stride_k": 1,

@@ -31,6 +31,7 @@ from ladder.graph.operators import (
     Activated,
     Attention,
     Binary,
+    Coded,
     Dequantize,
     EpilogueStep,
     Gated,
@@ -40,6 +41,7 @@ from ladder.graph.operators import (
     Operator,
     Quantize,
     QuantizedRows,
+    QuantizeTokens,
     Reduce,
     RMSNorm,
     Rotary,
@@ -154,9 +156,12 @@ def weight_error(weight: Quantized) -> Array | float:
     return spread(allowed, weight.type.group_extents(*weight.shape), weight.shape, rows)
 
 
-def row_error(x: Array, target: str) -> Array:
-    """How far :func:`quantize_rows` may have moved each element of x, given what came out of it."""
-    scale = np.max(np.abs(x), axis=-1, keepdims=True, initial=0.0) / ROW_TARGETS[target]
+def row_error(x: Array, op: QuantizeTokens | QuantizedRows | Coded) -> Array:
+    """How far quantising rows may have moved each element of x that did not saturate, given what came out of it."""
+    target = op.target
+    scale = getattr(op, "scale", None)
+    if scale is None:
+        scale = np.max(np.abs(x), axis=-1, keepdims=True, initial=0.0) / ROW_TARGETS[target]
     return np.asarray(half_gap(types[target]) * scale * (1 + 2.0**-20))
 
 
@@ -207,8 +212,8 @@ def _through(step: EpilogueStep, y: Array, error: Array) -> Array:
             gate, up = np.abs(FUNCTIONS[function](y[..., :half])), np.abs(y[..., half:])
             of_gate, of_up = SLOPE * error[..., :half], error[..., half:]
             return np.asarray(of_gate * (up + of_up) + gate * of_up)
-        case QuantizedRows(target):
-            return np.asarray(error + row_error(np.abs(y) + error, target))
+        case QuantizedRows() | Coded():
+            return np.asarray(error + row_error(np.abs(y) + error, step))
     return error
 
 

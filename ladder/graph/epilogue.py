@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
-from ladder.checks import accept, one_of
-from ladder.errors import ShapeError
+import numpy as np
+
+from ladder.checks import accept, number, one_of
+from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.extent import Shape, divided, same
 from ladder.graph.functions import ACTIVATIONS, FUNCTIONS
-from ladder.graph.tensor import Array, TensorType
+from ladder.graph.static_codes import CODE_TARGETS, static_codes
+from ladder.graph.tensor import PER_TOKEN, Array, TensorType, real
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,47 @@ class AddResidual(EpilogueStep):
         return y + operands[0]
 
 
+@dataclass(frozen=True)
+class Coded(EpilogueStep):
+    """``y / scale`` as codes of a type, rounded to nearest even and saturating: what is stored are the codes.
+
+    Attributes:
+        target: a name of :data:`~ladder.graph.static_codes.CODE_TARGETS`.
+        scale: of all outputs, a normal number of float32 above zero.
+
+    Raises:
+        TypeDeclarationError: the target or the scale is another one.
+    """
+
+    target: str
+    scale: float
+    kind: ClassVar[str] = "coded"
+
+    def __post_init__(self) -> None:
+        at, error = self.kind, TypeDeclarationError
+        accept(self.target, one_of(CODE_TARGETS), "target", at=at, error=error)
+        scale = accept(self.scale, number(above_zero=True), "scale", at=at, error=error)
+        limits = np.finfo(np.float32)
+        if not limits.smallest_normal <= np.float64(scale) <= limits.max:
+            raise TypeDeclarationError(
+                f"scale = {scale:g} is no normal number of float32",
+                at=at,
+                hint=f"from {limits.smallest_normal:.3g} to {limits.max:.3g}",
+            )
+        object.__setattr__(self, "scale", float(np.float32(scale)))
+
+    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
+        """Rows of codes, whose scales are all the same."""
+        return TensorType(y.shape, self.target + PER_TOKEN)
+
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+        """The numbers that codes and scale stand for, exactly."""
+        return real(static_codes(y, self.target, self.scale)) * self.scale
+
+    def __str__(self) -> str:
+        return f"to {self.target} by {self.scale:g}"
+
+
 T = TypeVar("T")
 
 
@@ -163,8 +207,10 @@ KERNEL_STEPS: Mapping[str, EpilogueStep] = MappingProxyType(
 def refusal(steps: Sequence[EpilogueStep], n: int) -> str:
     """Why no kernel does these steps on its n channels; empty where one does."""
     kinds = [type(step) for step in steps]
+    if Coded in kinds[:-1]:
+        return f"a step stands behind {steps[kinds.index(Coded)]}"
     for step in steps:
-        if step not in KERNEL_STEPS.values():
+        if step not in KERNEL_STEPS.values() and not isinstance(step, Coded):
             return f"kernels do not do {step}"
     for kind in (Gated, AddResidual):
         if kinds.count(kind) > 1:

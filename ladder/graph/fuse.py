@@ -6,7 +6,7 @@ before --> after, each with the same meaning::
     silu(linear(x, w))                          --> linear(x, w; silu)
     silu(linear(x, gate)) * linear(x, up)       --> linear(x, [gate; up]; silu(gate)*up)
     residual + linear(x, w)                     --> linear(x, w; residual)
-    quantize_tokens(linear(x, w))               --> linear(x, w; to int8 by rows)
+    quantize_tokens(linear(x, w))               --> linear(x, w; to int8 by rows, or by the scale that is known)
     linear(x, q), linear(x, k), linear(x, v)    --> slices of linear(x, [q; k; v])
 
 A layer whose result somebody else reads too is left: it would be computed twice or stored anyhow. Every fusion, and every
@@ -30,6 +30,7 @@ from ladder.graph.operators import (
     AddResidual,
     Biased,
     Binary,
+    Coded,
     EpilogueStep,
     Gated,
     Linear,
@@ -71,7 +72,7 @@ def _extended(draft: Draft, node: Node, layer: Node, step: EpilogueStep, *operan
     """``node`` becomes the layer with one more step; the layer itself is no longer read."""
     assert isinstance(layer.op, Linear)
     op = replace(layer.op, epilogue=(*layer.op.epilogue, step))
-    if node.type.dtype != layer.type.dtype and not isinstance(step, QuantizedRows):
+    if node.type.dtype != layer.type.dtype and not isinstance(step, (QuantizedRows, Coded)):
         op = replace(op, out=node.type.dtype)
     draft.put(node.name, op, (*layer.inputs, *operands))
     draft.decide(
@@ -220,7 +221,7 @@ def residual(draft: Draft, node: Node) -> None:
 def quantized_rows(draft: Draft, node: Node) -> None:
     """Rows that are quantised as a layer stores them."""
     if isinstance(node.op, QuantizeTokens) and (layer := _layer(draft, node.inputs[0])) is not None:
-        _extended(draft, node, layer, QuantizedRows(node.op.target))
+        _extended(draft, node, layer, node.op.coded or QuantizedRows(node.op.target))
 
 
 #: in the order in which they run over the graph: a gate takes its two layers before those that are left share an input

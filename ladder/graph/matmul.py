@@ -26,6 +26,7 @@ from ladder.errors import ShapeError, TypeDeclarationError
 from ladder.graph.epilogue import (
     KERNEL_STEPS,
     AddResidual,
+    Coded,
     EpilogueStep,
     Gated,
     refusal,
@@ -108,12 +109,12 @@ class MatMul:
         activation: type of x, one of :data:`ACTIVATIONS`. With those of 8 and 4 bits the weight's values have to be exact in
             :attr:`weight_compute`. Rows of 4-bit ones are stored two to a byte (:meth:`~ladder.ttype.ComputeType.pack`).
         weight: the number format of w; a bare element is a type without scales, a dense one is that of x.
-        out: type of y, float16, bfloat16 or float32.
+        out: type of y, float16, bfloat16 or float32; where y is stored as codes, of a bias and a residual alone.
         bias: whether ``bias[n]``, of the out type, is added.
         activation_scale: whether each row of x has a scale ``x_scale[m]``, float32 (1 where it is not declared).
         epilogue: what happens to the sums, bias included, before they are rounded to the out type: activation functions, a
             residual ``r[m, out_n]`` that is added, a gate, after which y has n / 2 columns (the first half of the weight's
-            rows is the gate, the second what it gates).
+            rows is the gate, the second what it gates), and last codes of y by one scale.
 
     Raises:
         TypeDeclarationError: a field is of another kind, or no kernel does the epilogue; :func:`matmul` takes names too
@@ -142,7 +143,7 @@ class MatMul:
             raise TypeDeclarationError(
                 f"the epilogue {', '.join(map(str, self.epilogue))} has no kernel: {why}",
                 at="MatMul",
-                hint=f"one gate, then one residual, among {', '.join(KERNEL_STEPS)}",
+                hint=f"one gate, then one residual, among {', '.join(KERNEL_STEPS)}; codes last",
             )
 
     @property
@@ -170,6 +171,17 @@ class MatMul:
         return any(isinstance(step, AddResidual) for step in self.epilogue)
 
     @property
+    def codes(self) -> Coded | None:
+        """The step that makes codes of y; None where y is stored as numbers."""
+        last = self.epilogue[-1] if self.epilogue else None
+        return last if isinstance(last, Coded) else None
+
+    @property
+    def stored(self) -> ComputeType:
+        """Type of the array that is written: that of the codes of y, else ``out``."""
+        return self.out if self.codes is None else compute_type(self.codes.target)
+
+    @property
     def out_n(self) -> int:
         """Columns of y: n, or half of it where the other half is the gate."""
         return self.n // 2 if self.gated else self.n
@@ -182,7 +194,7 @@ class MatMul:
         x_scale: ArrayLike | None = None,
         residual: ArrayLike | None = None,
     ) -> NDArray[np.float64]:
-        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., out_n]``, not rounded.
+        """The operator's meaning in float64: x ``[..., k]``, weight ``[n, k]`` -> y ``[..., out_n]``, not rounded, or its codes.
 
         Args:
             x: activations, as numbers.
@@ -211,6 +223,8 @@ class MatMul:
         added = self._residual(residual, rows.shape[:-1])
         for step, operands in with_operands(self.epilogue, added):
             y = step.apply(y, operands)
+        if self.codes is not None:
+            y = y / self.codes.scale  # exact: y is a code times the scale
         return np.asarray(y, dtype=np.float64)
 
     def _residual(
@@ -263,7 +277,7 @@ class MatMul:
         steps = "".join(f", {step}" for step in self.epilogue)
         return (
             f"matmul(x {self.activation.name}[{m}, {self.k}]{scaled}, w {self.weight}[{self.n}, {self.k}]{bias}{steps}"
-            f" -> {self.out.name}[{m}, {self.out_n}])"
+            f" -> {self.stored.name}[{m}, {self.out_n}])"
         )
 
 

@@ -26,7 +26,7 @@ from ladder.ttype import ComputeType, TType, compute_type, element_type
 from ladder.ttype.arrays import as_values
 
 #: types of activations that are quantised
-SOURCES = ("float16", "bfloat16")
+SOURCES = ("float16", "bfloat16", "float32")
 #: elements that they are quantised to
 TARGETS = ("int8", "fp8_e4m3fn", "int4")
 
@@ -141,7 +141,7 @@ class QuantizeActivations:
     def _codes(self, rows: NDArray[np.float32], inverse: NDArray[np.float32]) -> NDArray[Any]:
         kind = self.codes
         if not kind.is_float:
-            # Float64 holds products of 11 and 24 bits.
+            # Float64 holds products of two float32.
             whole = np.nan_to_num(np.rint(rows * inverse.astype(np.float64)), nan=0.0)
             return np.asarray(np.clip(whole, kind.min, kind.max).astype(kind.dtype))
         top, scaled = np.float32(self.top), rows * inverse

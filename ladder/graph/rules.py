@@ -27,10 +27,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ladder.checks import TEXT, Expected, accept_fields, integer, one_of, optional, shown
+from ladder.checks import TEXT, Expected, accept_fields, integer, number, one_of, optional, shown
 from ladder.errors import GraphError, TypeDeclarationError
 from ladder.graph.graph import Node
-from ladder.graph.operators import ROW_TARGETS
+from ladder.graph.operators import ROW_TARGETS, Coded
 from ladder.graph.tensor import TensorType
 from ladder.ttype import Granularity, GroupedType, TType, Zero, weight_type
 
@@ -51,6 +51,7 @@ _RULE: Mapping[str, Expected[Any]] = MappingProxyType(
         "out": one_of(("", "float16", "bfloat16", "float32")),
         "min_size": integer(0),
         "max_size": optional(integer(0)),
+        "activation_scale": optional(number(above_zero=True)),
     }
 )
 
@@ -65,6 +66,8 @@ class Rule:
         scale: type of the scales of a group.
         zero: convention of zero points, or None.
         activation: what a kernel reads x as: a float type, or a type that rows are quantised to while the model runs.
+        activation_scale: one scale for all rows that are quantised; None for the model's own where it quantises x to the same
+            type without a zero point, else the scales that rows have by themselves.
         out: type of y; "" for that of the model.
         name: pattern of the layer's or its weight's name, with ``*`` and ``?``.
         operator: kind of operator; only ``linear`` has low-bit kernels.
@@ -85,6 +88,7 @@ class Rule:
     operator: str = "linear"
     min_size: int = 0
     max_size: int | None = None
+    activation_scale: float | None = None
 
     def __post_init__(self) -> None:
         accept_fields(self, _RULE, at="Rule", error=TypeDeclarationError)
@@ -94,6 +98,8 @@ class Rule:
                 at="Rule",
                 hint='give group too, a number of columns or "channel"',
             )
+        if self.activation_scale is not None:
+            Coded(self.activation, self.activation_scale)  # refuses what activations cannot have
         _ = self.type  # refuses a type that does not exist where the rule is written
 
     @property

@@ -256,7 +256,7 @@ def _allowed(
         return node.op.evaluate(*arguments, sizes=sizes)
     result = node.op.evaluate(*operands, sizes=sizes)
     if isinstance(node.op, QuantizeTokens):
-        return row_error(result, node.op.target) + waiting[0]
+        return row_error(result, node.op) + waiting[0]
     dtypes = {graph.types[name].dtype for name in (*node.inputs, node.name)}
     roundoff = max((ROUNDOFF[dtype] for dtype in dtypes if dtype in ROUNDOFF), default=0.0)
     if not isinstance(node.op, Linear):

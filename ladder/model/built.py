@@ -90,7 +90,7 @@ def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
     matmuls = {layer.node: layer.plan.op for layer in planned if layer.plan is not None}
     wanted: list[Any] = [layer.plan for layer in planned]
     for task in tasks_of(graph, matmuls):
-        if isinstance(task, Quantisation):
+        if isinstance(task, Quantisation) and task.coded is None:
             k = task.source.shape[-1]
             assert isinstance(k, int)
             wanted.append(quantisation_plan(k, task.source.dtype, task.target, device))

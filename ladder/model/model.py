@@ -32,7 +32,6 @@ from ladder.graph.graph import GRAPH, Graph, Node
 from ladder.graph.interpret import ForeignFunctions, inputs_of, trace
 from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Linear, QuantizeTokens
-from ladder.graph.operators.quantize import quantize_rows
 from ladder.graph.serial import ARRAYS
 from ladder.graph.serial import GRAPH as GRAPH_FILE
 from ladder.graph.serial import load as load_graph
@@ -213,7 +212,7 @@ class Model:
         """A node as kernels compute it: products by their plans, quantised rows from what 16 bits hold."""
         if isinstance(node.op, QuantizeTokens):
             source = DTYPES[self.graph.types[node.inputs[0]].element][0]
-            return quantize_rows(operands[0].astype(source).astype(np.float64), node.op.target)
+            return node.op.evaluate(operands[0].astype(source).astype(np.float64), sizes={})
         plan = self._plans.get(node.name)
         if plan is None:
             return None
@@ -368,6 +367,8 @@ def _run_plan(graph: Graph, node: Node, plan: Plan | PlanSet, operands: Sequence
     """A layer by its plan, and what its kernel does not do of its epilogue by meaning."""
     assert isinstance(node.op, Linear)
     y = plan.run(*kernel_operands(graph, node, plan.op, operands)).astype(np.float64)
+    if plan.op.codes is not None:
+        y = y * plan.op.codes.scale
     steps, place = rest_of(node.op, plan.op)
     for step, given in with_operands(steps, operands[place:]):
         y = step.apply(y, given)

@@ -80,7 +80,7 @@ def check_call(
     variant = variants[number]
     shape = (*x_view.shape[:-1], op.out_n)
     if out is None:
-        out = library_of(x).empty(x, shape, op.out.name)
+        out = library_of(x).empty(x, shape, op.stored.dtype.name)
     y_view = view(out)
     y_rows = _check_out(variant, shape, y_view, x_view)
     values = dict(packed.pointers)
@@ -183,7 +183,7 @@ def _range(variant: Variant) -> str:
 
 def _check_out(variant: Variant, shape: tuple[int, ...], y: ArrayView, x: ArrayView) -> Rows:
     op = variant.plan.op
-    check_dtype("out", y, op.out.name)
+    check_dtype("out", y, op.stored.dtype.name)
     if tuple(y.shape) != shape:
         raise ShapeError(
             f"out is {list(y.shape)}, the result {list(shape)}",

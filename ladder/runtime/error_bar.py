@@ -30,6 +30,9 @@ they make:
   of the deviation and is taken at 16. Its own float32 formula (:mod:`ladder.scheduler.formulas`) costs less than 2**-20.
 * a **gate** f(g) * u has both errors, that of f(g) and that of u: 1 + the factor of f.
 * a **residual** that is independent of y makes the norm larger and no error.
+* **codes** by a known scale differ by a step where the error of y takes it over a half. With e that error in steps, it does so in a
+  part E|e| of the codes, and their squares add to as much. With b the relative error, E|e| is at most b times the root of the mean
+  square of y in steps, hence codes for which that is 1 or more are off by at most sqrt(b) of their norm.
 
 The bar is for activations whose mean is zero. Where they have one (behind a GELU, say), what all weights of a group lose
 alike no longer cancels: :func:`bar_on` adds that for given operands.
@@ -94,6 +97,8 @@ def error_bar(op: MatMul, alike: float = 0.0) -> float:
             before = before * AMPLIFIED[step.function] + FORMULA
         elif isinstance(step, Gated):
             before = before * (1 + AMPLIFIED[step.function]) + FORMULA
+    if op.codes is not None:
+        return math.sqrt(before)
     bar = ROUNDOFF[op.out.name] + before
     return max(PROMISED, bar) if promised else bar
 

@@ -158,7 +158,7 @@ class Kernel(Compiled):
         x_view = library.view(x)
         if out is None:
             op = self.variants[0].plan.op
-            out = library.empty(x, (*x_view.shape[:-1], op.out_n), op.out.name)
+            out = library.empty(x, (*x_view.shape[:-1], op.out_n), op.stored.dtype.name)
         beside = tuple(None if a is None else view(a)[:PLACE] for a in (bias, x_scale, residual))
         place = (id(packed), device, beside, view(out)[:PLACE], x_view[:PLACE])
         known = self.launcher.known()

@@ -12,7 +12,7 @@ import numpy as np
 from ladder.graph import quantize_activations
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
-from ladder.graph.operators import AddResidual, EpilogueStep, Linear
+from ladder.graph.operators import AddResidual, Coded, EpilogueStep, Linear, QuantizeTokens
 from ladder.graph.operators.quantize import rows_of
 from ladder.graph.quantize_activations import SOURCES, TARGETS
 from ladder.graph.tensor import Array
@@ -104,10 +104,21 @@ def kernel_operands(
         bias = np.broadcast_to(operands[2].reshape(-1), (op.n,)).astype(op.out.dtype)
     x, x_scale = operands[0].astype(op.activation.dtype), None
     if op.activation_scale:
-        x, x_scale = rows_of(operands[0], op.activation.name)
+        x, x_scale = rows_of(operands[0], op.activation.name, static_scale(graph, node.inputs[0]))
     place = residual_of(node.op, op)
     residual = None if place is None else operands[place].astype(op.out.dtype)
     return PlanOperands(x, weight_of(graph, node), bias, x_scale, residual)
+
+
+def static_scale(graph: Graph, name: str) -> float | None:
+    """The scale that all rows of a value were quantised by; None where each has its own."""
+    node = graph.find(name)
+    if node is None:
+        return None
+    if isinstance(node.op, QuantizeTokens):
+        return node.op.scale
+    last = node.op.epilogue[-1:] if isinstance(node.op, Linear) else ()
+    return next((step.scale for step in last if isinstance(step, Coded)), None)
 
 
 def quantisation_plan(k: int, source: str, target: str, device: Any) -> QuantizePlan | None:

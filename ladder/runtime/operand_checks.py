@@ -79,7 +79,7 @@ def check_apart(name: str, written: Span, inputs: Mapping[str, Span]) -> None:
 
 
 def takes_pieces(found: ArrayView, lines: Rows) -> int:
-    """1 where rows of outputs of two bytes all start at multiples of 16 bytes, else 0."""
+    """1 where rows of outputs of two bytes all start at multiples of 16 bytes (of one byte: of 8), else 0."""
     return int(found.pointer % VECTOR_BYTES == 0 and lines.stride_m % OUT_PIECE == 0)
 
 
@@ -171,7 +171,7 @@ def check_residual(
             hint=f"give residual {list(y.shape)}",
         )
     found = view(residual)
-    check_dtype("residual", found, y.dtype)
+    check_dtype("residual", found, op.out.name)
     if tuple(found.shape) != tuple(y.shape):
         raise ShapeError(
             f"residual is {list(found.shape)}, the result {list(y.shape)}",
@@ -186,7 +186,7 @@ def check_residual(
             at=f"residual: {found}",
             hint="channels side by side, one stride from row to row: make it contiguous",
         )
-    same = found.pointer == y.pointer and lines == y_rows
+    same = found.pointer == y.pointer and lines == y_rows and found.dtype == y.dtype
     if lines.m and not same and Span.of(found, lines).overlaps(Span.of(y, y_rows)):
         raise LaunchError(
             "out overlaps the residual in part",

@@ -130,7 +130,7 @@ def time_kernel(
             Packed(kernel.packing, bits).to(f"cuda:{ordinal}", driver=driver) for _ in range(copies)
         ]
         given = OnStream(DeviceBuffer.of(driver, ordinal, x), stream)
-        y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.out_n), op.out.name)
+        y = DeviceBuffer(driver, ordinal, (*x.shape[:-1], op.out_n), op.stored.dtype.name)
         bias = DeviceBuffer.of(driver, ordinal, np.zeros(op.n, op.out.dtype)) if op.bias else None
         ones = np.ones(x.shape[:-1], np.float32)
         x_scale = DeviceBuffer.of(driver, ordinal, ones) if op.activation_scale else None

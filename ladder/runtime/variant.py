@@ -36,7 +36,11 @@ class OperatorLike(Protocol):
 
     @property
     def out(self) -> Any:
-        """Type of y."""
+        """Type of y; where y is stored as codes, of a bias and a residual alone."""
+
+    @property
+    def stored(self) -> Any:
+        """Type of the array that is written."""
 
     @property
     def bias(self) -> bool:

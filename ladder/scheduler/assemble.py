@@ -49,7 +49,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
         ),
         _reduce(plan),
         *plan.epilogue,
-        Store(out=plan.op.out.name),
+        Store(out=plan.op.stored.name),
     )
 
 

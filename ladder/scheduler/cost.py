@@ -351,8 +351,8 @@ def _rate_bounds(plan: Plan, of_cta: Work, ctas: int, m: int, passes: int) -> tu
     """Ceilings of L2 and dram, the weights read ``passes`` times."""
     device, op, fit = plan.device, plan.op, FITS[plan.family]
     from_l2 = ctas * (of_cta.weight_bytes + of_cta.activation_bytes)
-    # of a residual as many bytes are read as are stored
-    stores = m * op.out_n * op.out.dtype.itemsize * (1 + op.residual)
+    beside = op.out.dtype.itemsize * op.residual  # is read, and of the out type whatever is stored
+    stores = m * op.out_n * (op.stored.dtype.itemsize + beside)
     from_dram = passes * plan.packing.nbytes + plan.value_bytes(m * op.k) + stores
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.graph.epilogue import Activated, AddResidual, EpilogueStep, Gated
+from ladder.graph.epilogue import Activated, AddResidual, Coded, EpilogueStep, Gated
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.formulas import evaluate
 from ladder.scheduler.stage import EpilogueStage
@@ -141,17 +141,54 @@ class Residual(EpilogueStage):
         return "y += residual[m, n]"
 
 
+@dataclass(frozen=True)
+class Divide(EpilogueStage):
+    """Divide by the scale of the outputs, so that what is stored are codes: the store rounds them.
+
+    Attributes:
+        scale: a number of float32.
+    """
+
+    name: ClassVar[str] = "output scale"
+    scale: float
+
+    def evaluate(
+        self,
+        y: NDArray[np.float32],
+        operands: dict[str, NDArray[np.float32]],  # noqa: ARG002
+    ) -> NDArray[np.float32]:
+        """NumPy meaning, see :class:`EpilogueStage`."""
+        with np.errstate(over="ignore"):
+            divided: NDArray[np.float32] = y / np.float32(self.scale)
+        return divided
+
+    def describe(self) -> str:
+        """One line for ``print(plan)``."""
+        return f"y /= {self.scale:g}"
+
+
 #: the stage of each step that an operator may hold
 _STAGES: Mapping[type[EpilogueStep], Callable[[Any], EpilogueStage]] = MappingProxyType(
     {
         Activated: lambda step: Activation(step.function),
         Gated: lambda step: Gate(step.function),
         AddResidual: lambda _: Residual(),
+        Coded: lambda step: Divide(step.scale),
     }
 )
 
-#: stages that read an operand of the call, or change the shape of y: there are as many as the operator and its weight ask for
-OPERATORS_OWN: tuple[type[EpilogueStage], ...] = (GlobalScale, TokenScale, AddBias, Gate, Residual)
+#: stages that read an operand of the call, or change the shape or the type of y: there are as many as the operator and its weight ask for
+OPERATORS_OWN: tuple[type[EpilogueStage], ...] = (
+    GlobalScale,
+    TokenScale,
+    AddBias,
+    Gate,
+    Residual,
+    Divide,
+)
+
+#: all stages of this module
+STAGES: tuple[type[EpilogueStage], ...] = (*OPERATORS_OWN, Activation)
 
 
 def default_epilogue(op: MatMul, packing: Packing) -> tuple[EpilogueStage, ...]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ladder.decode.machine import fragments
 from ladder.errors import PlanError, ShapeError
+from ladder.graph.static_codes import nearest_codes
 from ladder.primitives import Primitive
 from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
@@ -107,7 +108,8 @@ def run_packed(
             operands["residual"] = residual.astype(np.float32)
         for step in plan.epilogue:
             y = step.evaluate(y, operands)
-        return y.astype(plan.op.out.dtype)
+        codes = plan.op.codes
+        return y.astype(plan.op.out.dtype) if codes is None else nearest_codes(y, codes.target)
 
 
 class _Operands(dict[str, NDArray[Any]]):

@@ -180,8 +180,10 @@ class Plan:
 
     @property
     def stores_fragments(self) -> bool:
-        """Whether outputs are staged as fragments of two bytes, for 16-byte stores."""
-        return self.family == "specialised" and self.op.out.dtype.itemsize == OUT_BYTES
+        """Whether outputs are staged as fragments of two bytes, for wide stores; a residual comes the same way."""
+        read = self.op.out if self.op.residual else self.op.stored
+        widest = max(read.dtype.itemsize, self.op.stored.dtype.itemsize)
+        return self.family == "specialised" and widest <= OUT_BYTES
 
     @property
     def sums_in_shared(self) -> bool:

@@ -33,8 +33,8 @@ from ladder.scheduler.problem import Problem
 from ladder.ttile import Device
 
 LANES = 32
-#: activations of two bytes in one piece of 16
-PIECE = 8
+#: bytes of a piece: what a thread reads at once
+PIECE_BYTES = 16
 #: pieces that a thread keeps: 64 registers
 MOST_PIECES = 16
 #: pieces of a thread that the chosen plan has, at least: loads that are on their way together
@@ -99,9 +99,14 @@ class QuantizePlan:
         return self.row_threads * self.rows
 
     @property
+    def piece(self) -> int:
+        """Elements of x in a piece of 16 bytes."""
+        return piece_of(self.op)
+
+    @property
     def pieces(self) -> int:
-        """Pieces of 16 bytes of a thread."""
-        return -(-self.op.k // (PIECE * self.row_threads))
+        """Pieces of a thread."""
+        return -(-self.op.k // (self.piece * self.row_threads))
 
     @property
     def shared_bytes(self) -> int:
@@ -261,9 +266,10 @@ def _problems(plan: QuantizePlan) -> Iterator[Problem]:
         yield Problem(
             f"{plan.threads} threads > {device.threads_per_block} of a block", "fewer rows or warps"
         )
-    if plan.access == "vector" and op.k % PIECE:
+    if plan.access == "vector" and op.k % plan.piece:
         yield Problem(
-            f"vector access needs K to be a multiple of {PIECE}, not {op.k}", 'access="scalar"'
+            f"vector access of {op.source} needs K to be a multiple of {plan.piece}, not {op.k}",
+            'access="scalar"',
         )
     if plan.access == "vector" and plan.pieces > MOST_PIECES:
         yield Problem(
@@ -284,11 +290,16 @@ def _problems(plan: QuantizePlan) -> Iterator[Problem]:
         )
 
 
-def _warps(k: int) -> int:
+def piece_of(op: QuantizeActivations) -> int:
+    """Elements of x in a piece of 16 bytes."""
+    return PIECE_BYTES // op.source.dtype.itemsize
+
+
+def _warps(op: QuantizeActivations) -> int:
     """Warps of a row: as few as hold it in as few pieces a thread as it takes, so that the last piece is no waste."""
-    pieces = -(-k // (PIECE * LANES * FEW_WARPS))
-    pieces = min(max(pieces, FEW_PIECES), MOST_PIECES)
-    return min(-(-k // (PIECE * LANES * pieces)), MOST_WARPS)
+    of_warp = LANES * piece_of(op)
+    pieces = min(max(-(-op.k // (of_warp * FEW_WARPS)), FEW_PIECES), MOST_PIECES)
+    return min(-(-op.k // (of_warp * pieces)), MOST_WARPS)
 
 
 def schedule_quantize(
@@ -302,8 +313,9 @@ def schedule_quantize(
     refuse_unknown(fixed, FIXABLE, "a plan has no decision", at="schedule", error=ScheduleError)
     given = {name: value for name, value in fixed.items() if value is not None}
     wanted = _in_form(given, "schedule", ScheduleError)
-    fits = op.k % PIECE == 0 and op.k <= PIECE * LANES * MOST_WARPS * MOST_PIECES
-    warps = wanted.get("warps", _warps(op.k))
+    piece = piece_of(op)
+    fits = op.k % piece == 0 and op.k <= piece * LANES * MOST_WARPS * MOST_PIECES
+    warps = wanted.get("warps", _warps(op))
     choice = {
         "access": "vector" if fits else "scalar",
         "warps": warps,

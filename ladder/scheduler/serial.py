@@ -24,11 +24,11 @@ from ladder.checks import TEXT, accept, shown
 from ladder.decode.program import Affine, Const, DecodeProgram, Op, Slot, Table
 from ladder.errors import LadderError, PlanError
 from ladder.graph.dequantize import Dequantize
-from ladder.graph.epilogue import Activated, AddResidual, Gated
+from ladder.graph.epilogue import Activated, AddResidual, Coded, Gated
 from ladder.graph.matmul import MatMul
 from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.dequantize_plan import DequantizePlan
-from ladder.scheduler.epilogue import Activation, AddBias, Gate, GlobalScale, Residual, TokenScale
+from ladder.scheduler.epilogue import STAGES
 from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
@@ -61,8 +61,8 @@ FORMATS = {
 _CLASSES: tuple[type, ...] = (
     *(Plan, PlanSet, Tiling, MatMul, Packing, DecodeProgram, Op, Const, Table, Slot, Affine),
     *(Device, CostConstants, MemoryLevel, Instruction, Operand, Fragment, Layout, Tile, Granule),
-    *(GroupedType, ComputeType, Activated, Gated, AddResidual),
-    *(GlobalScale, TokenScale, AddBias, Activation, Gate, Residual),
+    *(GroupedType, ComputeType, Activated, Gated, AddResidual, Coded),
+    *STAGES,
     *(QuantizeActivations, QuantizePlan, Dequantize, DequantizePlan),
 )
 

@@ -176,8 +176,8 @@ def store_steps(plan: Plan) -> Transfer:
     m = tokens_shown(plan)
     tile = (plan.out_channels, tiling.tokens)
     steps: list[Primitive] = []
-    if op.out.name != "float32":
-        steps.append(Convert("float32", op.out, "register"))
+    if op.stored.name != "float32":
+        steps.append(Convert("float32", op.stored, "register"))
     steps.append(Map(Axes.transpose(tile, (1, 0))))
     left = (m - (m - 1) // tile[1] * tile[1], op.out_n - (op.out_n - 1) // tile[0] * tile[0])
     if left != (tile[1], tile[0]):

@@ -125,7 +125,7 @@ def persistent_is_kept(plan: Plan) -> Iterator[Problem]:
         return
     if plan.family != "specialised" or not plan.stores_fragments:
         yield Problem(
-            "only the specialised family with outputs of two bytes works through several tiles",
+            "only the specialised family with outputs of at most two bytes works through several tiles",
             "persistent=False",
         )
     if plan.split > PERSISTENT_CTAS:

@@ -111,7 +111,7 @@ def _parts(task: Call, sizes: Mapping[str, int]) -> dict[str, _Part]:
     """What a kernel call writes: its result, or codes and then scales."""
     if isinstance(task, Product):
         shape = shape_of(task.type.shape, sizes)
-        return {task.name: _Part(task.name, shape, torch_dtype(task.type.dtype))}
+        return {task.name: _Part(task.name, shape, torch_dtype(task.type.element))}
     shape = shape_of(task.source.shape, sizes)
     codes = getattr(torch, compute_type(task.target).dtype.name)
     return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +22,7 @@ from ladder.errors import LaunchError
 from ladder.graph.constant import Constant
 from ladder.graph.graph import Graph
 from ladder.graph.matmul import MatMul
+from ladder.graph.operators import Coded
 from ladder.runtime.layer import Layer, weight_of
 from ladder.runtime.packed import to_torch
 from ladder.scheduler.plan import Plan
@@ -34,8 +36,10 @@ from ladder.torch.places import (
     Place,
     ProductCall,
     RunQuantisation,
+    into,
     plain_rows,
 )
+from ladder.torch.static_codes import static_rows, with_scales
 from ladder.torch.tasks import Island, Product, Quantisation, last_uses, tasks_of
 from ladder.ttype import Quantized
 
@@ -49,6 +53,12 @@ Values = dict[str, Any]
 KEPT = 256
 #: sees a product: its task, what its kernel was given, and y
 Beside = Callable[[Product, Given, Tensor], None]
+
+
+def _static_rows(step: Coded, x: Tensor, out: Any) -> tuple[Tensor, Tensor]:
+    """Rows quantised by a scale that is known before: no kernel is needed to find it."""
+    pair: tuple[Tensor, Tensor] = into(out, static_rows(x, step))
+    return pair
 
 
 @dataclass
@@ -91,8 +101,10 @@ class Executor:
             elif isinstance(task, Quantisation):
                 k = task.source.shape[-1]
                 assert isinstance(k, int)
-                self._quantisations[task.name] = self.place.quantisation(
-                    k, task.source.dtype, task.target
+                self._quantisations[task.name] = (
+                    self.place.quantisation(k, task.source.dtype, task.target)
+                    if task.coded is None
+                    else partial(_static_rows, task.coded)
                 )
         self._constants = self._placed()
         self.last = last_uses(self.tasks, self.graph.outputs)
@@ -191,7 +203,8 @@ class Executor:
                 case Product():
                     given = self._given(task, values)
                     y = self.products[task.name].run(given, outs.get(task.name))
-                    values[task.name] = y
+                    codes = self.matmuls[task.node].codes
+                    values[task.name] = y if codes is None else with_scales(y, codes)
                     if beside is not None:
                         beside(task, given, y)
                 case Quantisation():

@@ -24,6 +24,7 @@ from ladder.graph.operators import (
     Biased,
     Binary,
     Cast,
+    Coded,
     Concat,
     Dequantize,
     EpilogueStep,
@@ -49,6 +50,7 @@ from ladder.graph.operators import (
     Where,
 )
 from ladder.graph.operators.quantize import integer_limits
+from ladder.torch.static_codes import static_numbers
 
 Tensor = Any
 #: from operands to the result; symbols of shapes are known
@@ -159,6 +161,8 @@ def apply_step(step: EpilogueStep, y: Tensor, operands: tuple[Tensor, ...]) -> T
             return y * factor
         case Activated(function):
             return UNARY[function](y)
+        case Coded():
+            return static_numbers(y, step)
         case Gated(function):
             gate, up = y.chunk(2, dim=-1)
             return UNARY[function](gate) * up
@@ -233,7 +237,7 @@ def _softmax(op: Softmax, sizes: Sizes, device: Any) -> Function:  # noqa: ARG00
 
 def _layer_norm(op: LayerNorm, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
     def run(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        shape = x.shape[-op.axes :]
+        x, shape = _as_wide(x, op.out), x.shape[-op.axes :]
         return functional.layer_norm(x, shape, _affine(weight, x), _affine(bias, x), op.eps)
 
     def _affine(one: Tensor | None, x: Tensor) -> Tensor | None:
@@ -244,11 +248,16 @@ def _layer_norm(op: LayerNorm, sizes: Sizes, device: Any) -> Function:  # noqa: 
 
 def _rms_norm(op: RMSNorm, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001
     def run(x: Tensor, weight: Tensor | None = None) -> Tensor:
-        shape = x.shape[-op.axes :]
+        x, shape = _as_wide(x, op.out), x.shape[-op.axes :]
         given = None if weight is None else weight.to(x.dtype).expand(shape)
         return functional.rms_norm(x, shape, given, op.eps)
 
     return run
+
+
+def _as_wide(x: Tensor, out: str) -> Tensor:
+    """An operand in the type of a result that is wider, so that nothing rounds it to its own."""
+    return x.to(torch.promote_types(x.dtype, torch_dtype(out))) if out else x
 
 
 def _reduce(op: Reduce, sizes: Sizes, device: Any) -> Function:  # noqa: ARG001

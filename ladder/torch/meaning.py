@@ -23,6 +23,7 @@ from ladder.torch.executor import Executor, Values
 from ladder.torch.functions import apply_step, function_of
 from ladder.torch.inputs import Sizes, check_inputs, sizes_of
 from ladder.torch.places import Given, quantize_rows, signed
+from ladder.torch.static_codes import static_numbers
 from ladder.torch.tasks import Product
 from ladder.ttype import Quantized
 
@@ -64,6 +65,8 @@ def _row(executor: Executor, task: Product, given: Given, y: Tensor) -> Row:
     added = () if given.residual is None else (given.residual.double(),)
     for step, taken in with_operands(op.epilogue, added):
         want = apply_step(step, want, taken)
+    if op.codes is not None:
+        y = y.double() * op.codes.scale
     error = float((y.double() - want).norm() / want.norm())
     bar = bar_on(executor.plans[task.node], x, weight)
     return Row(node.name, node.origin, str(op), error, bar, cosine(y, want))
@@ -89,6 +92,8 @@ def run(graph: Graph, inputs: Sequence[Tensor]) -> Any:
 
 def _meaning(node: Node, operands: list[Tensor], sizes: Sizes, device: Any) -> Tensor:
     if isinstance(node.op, QuantizeTokens):
+        if node.op.coded is not None:
+            return static_numbers(operands[0], node.op.coded)
         return _rows(operands[0], node.op.target)
     if not isinstance(node.op, Linear):
         y = function_of(node.op, sizes, device)(*operands)

@@ -17,7 +17,14 @@ from typing import TypeVar, Union
 from ladder.graph.epilogue import with_operands
 from ladder.graph.graph import Graph, Node
 from ladder.graph.matmul import MatMul
-from ladder.graph.operators import EpilogueStep, Linear, Operator, QuantizedRows, QuantizeTokens
+from ladder.graph.operators import (
+    Coded,
+    EpilogueStep,
+    Linear,
+    Operator,
+    QuantizedRows,
+    QuantizeTokens,
+)
 from ladder.graph.tensor import TensorType
 from ladder.runtime.layer import residual_of, rest_of
 
@@ -32,7 +39,7 @@ class Product:
         x: name of the activations; of rows that were quantised, a pair.
         bias: name of the constant that the kernel adds, or None.
         residual: name of the value that it adds, or None.
-        type: of the result.
+        type: of the result; of rows of codes, a pair.
     """
 
     name: str
@@ -57,12 +64,14 @@ class Quantisation:
         x: name of what is quantised.
         source: type of x.
         target: type of the codes.
+        coded: the same by a scale that is known before; None where each row has its own.
     """
 
     name: str
     x: str
     source: TensorType
     target: str
+    coded: Coded | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -152,7 +161,8 @@ def _island(steps: list[Step], later: list[Call | list[Step]], outputs: Iterable
 def _pieces(graph: Graph, node: Node, kernels: Mapping[str, MatMul]) -> Iterator[Call | Step]:
     """What a node is divided into."""
     if isinstance(node.op, QuantizeTokens):
-        yield Quantisation(node.name, node.inputs[0], graph.types[node.inputs[0]], node.op.target)
+        x, op = node.inputs[0], node.op
+        yield Quantisation(node.name, x, graph.types[x], op.target, op.coded)
         return
     if not isinstance(node.op, Linear):
         yield Step(node.name, node.op, node.inputs, node.type)
@@ -199,8 +209,9 @@ def _epilogue(
     steps, place = rest
     for number, (step, operands) in enumerate(with_operands(steps, node.inputs[place:]), start=1):
         before, name = _part(node, steps, number - 1), _part(node, steps, number)
-        if isinstance(step, QuantizedRows):
-            yield Quantisation(name, before, y, step.target)
+        if isinstance(step, (QuantizedRows, Coded)):
+            coded = step if isinstance(step, Coded) else None
+            yield Quantisation(name, before, y, step.target, coded)
             return
         y = step.infer(y, tuple(graph.types[one] for one in operands))
         if number == len(steps):

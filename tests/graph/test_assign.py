@@ -8,9 +8,9 @@ import pytest
 from ladder.errors import GraphError, TypeDeclarationError
 from ladder.graph.draft import Draft
 from ladder.graph.extent import symbol
-from ladder.graph.operators import Linear, QuantizeTokens
+from ladder.graph.operators import LayerNorm, Linear, QuantizeTokens, RMSNorm
 from ladder.graph.rules import Rule, read_rules, rules_of
-from ladder.graph.tensor import TensorType
+from ladder.graph.tensor import DTYPES, TensorType
 from ladder.registry import types
 from ladder.ttype import Quantized, quantize
 
@@ -56,6 +56,25 @@ def test_layers_that_read_one_input_share_its_quantised_rows():
     assert [node.name for node in low.of(QuantizeTokens)] == ["x.int8"]
     assert all(node.inputs[0] == "x.int8" for node in low.of(Linear))
     assert low.types["block.q"].dtype == "float32", "the type of y is that of the model"
+
+
+@pytest.mark.parametrize("norm", [RMSNorm(), LayerNorm()])
+@pytest.mark.parametrize("dtype, also_read, wanted", [
+    ("float16", False, "float32"), ("bfloat16", False, "float32"), ("float64", False, "float64"), ("float16", True, "float16"),
+])  # fmt: skip
+def test_a_norm_that_only_a_quantisation_reads_is_not_rounded(norm, dtype, also_read, wanted):
+    draft = Draft()
+    x = draft.input("x", TensorType((symbol("b"), 16), dtype))
+    y = draft.add(norm, (x,), "norm")
+    for name in ("q", "k"):
+        w = draft.constant(f"{name}.weight", W[name].astype(DTYPES[dtype][0]))
+        draft.outputs.append(draft.add(Linear(), (y, w), name))
+    draft.outputs += ["norm"] * also_read
+    plain = draft.graph()
+    low = plain.assign(Rule(weight="int8", group="channel", activation="int8")).fuse()
+    assert low.types["norm"].dtype == wanted
+    assert ("norm: y float32" in low.explain()) == (wanted == "float32")
+    assert low.types["q"].dtype == plain.types["q"].dtype
 
 
 def test_one_constant_at_two_scales_becomes_two():

@@ -65,6 +65,7 @@ class FakePlan:
             k=self.packing.k,
             activation=float16,
             out=float32,
+            stored=float32,
             bias=self.bias,
             activation_scale=self.activation_scale,
             out_n=self.packing.n,

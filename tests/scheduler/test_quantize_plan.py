@@ -42,6 +42,26 @@ def test_rows_are_shared_among_warps(k, warps, rows, access, pieces) -> None:
     assert QuantizePlan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.parametrize(
+    "k, warps, access, pieces",
+    [
+        (4, 1, "vector", 1),
+        (4096, 16, "vector", 2),
+        (8192, 16, "vector", 4),
+        (28672, 16, "vector", 14),
+        (65536, 32, "vector", 16),
+        (65540, 32, "scalar", 17),
+        (4098, 11, "scalar", 3),
+    ],
+)
+def test_pieces_of_float32_are_of_four(k, warps, access, pieces) -> None:
+    plan = plan_of(k, types={"source": "float32"})
+    assert (plan.warps, plan.access, plan.pieces) == (warps, access, pieces)
+    assert QuantizePlan.from_json(plan.to_json()) == plan
+    with pytest.raises(PlanError, match="of float32 needs K to be a multiple of 4, not 6"):
+        plan_of(6, types={"source": "float32"}).with_(access="vector")
+
+
 def test_decisions_by_hand_are_kept_and_checked() -> None:
     plan = plan_of(8192, warps=np.int64(4), rows=2, launch="pdl")
     assert QuantizePlan.from_json(plan.to_json()) == plan
@@ -60,7 +80,7 @@ def test_decisions_by_hand_are_kept_and_checked() -> None:
         plan.with_(depth=3)
     with pytest.raises(ScheduleError, match="a plan has no decision placement"):
         plan_of(64, placement="register")
-    with pytest.raises(ScheduleError, match="vector access needs K to be a multiple of 8, not 77"):
+    with pytest.raises(ScheduleError, match="of float16 needs K to be a multiple of 8, not 77"):
         plan_of(77, access="vector")
 
 
@@ -85,6 +105,8 @@ def test_the_estimate_counts_bytes_read_and_written() -> None:
     cost = plan_of(8192).cost(4096)
     assert cost.limit.amount == 4096 * (8192 * 3 + 4)
     assert cost.ctas == 4096
+    wide = plan_of(8192, types={"source": "float32"}).cost(4096)
+    assert wide.limit.amount == 4096 * (8192 * 5 + 4)
     assert str(cost) in plan_of(8192, m=4096).explain()
 
 

@@ -18,6 +18,7 @@ from ladder.graph.operators import Cast, Linear, QuantizeTokens  # noqa: E402
 from ladder.graph.tensor import TensorType  # noqa: E402
 from ladder.torch import meaning  # noqa: E402
 from ladder.torch.places import ByPlan, plain_rows, quantize_rows  # noqa: E402
+from ladder.torch.static_codes import static_rows  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 RULES = {
@@ -205,7 +206,7 @@ def test_outputs_that_are_inputs_and_constants():
 
 
 @pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn", "fp8_e5m2"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_rows_are_quantised_by_torch_as_the_graph_says(target, dtype):
     sizes = torch.tensor([[0.0], [1e-6], [1.0], [300.0]])
     x = (sizes * torch.randn(4, 96, generator=torch.Generator().manual_seed(0))).to(dtype)
@@ -213,6 +214,19 @@ def test_rows_are_quantised_by_torch_as_the_graph_says(target, dtype):
     codes, scales = quantize_rows(x, target)
     np.testing.assert_array_equal(codes.double().numpy() * scales.double().numpy()[:, None], want)
     assert plain_rows((codes, scales)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("target", ["int8", "fp8_e4m3fn"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rows_are_quantised_by_a_known_scale_as_the_graph_says(target, dtype):
+    x = 40 * torch.randn(4, 96, generator=torch.Generator().manual_seed(0))
+    x[0, :4] = torch.tensor([1e9, -1e9, 0.0, 0.75])  # they saturate, or are a tie
+    x = x.to(torch.float32 if dtype == torch.float64 else dtype).clamp(-6e4, 6e4).to(dtype)
+    op = QuantizeTokens(target, 0.5)
+    codes, scales = static_rows(x, op.coded)
+    assert (scales.dtype, scales.tolist()) == (torch.float32, [0.5] * 4)
+    want = op.evaluate(x.double().numpy(), sizes={})
+    np.testing.assert_array_equal(codes.double().numpy() * 0.5, want)
 
 
 def test_quantised_rows_that_an_island_reads_are_the_numbers_that_they_stand_for():

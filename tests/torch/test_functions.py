@@ -20,6 +20,7 @@ from ladder.graph.operators import (  # noqa: E402
     Biased,
     Binary,
     Cast,
+    Coded,
     Concat,
     Dequantize,
     Expand,
@@ -91,6 +92,7 @@ CASES = [
     (LayerNorm(axes=2, eps=1e-3), [normal(2, 3, 5), normal(3, 5), normal(5)]),
     (RMSNorm(), [normal(3, 5), normal(5)]),
     (RMSNorm(axes=2), [normal(2, 3, 5), normal(1, 5)]),
+    (RMSNorm(out="float32"), [normal(3, 5), normal(5)]),
     *((Reduce(name, (0, -1), keep=keep), [normal(3, 4, 5)]) for name in ("sum", "mean", "maximum", "minimum", "product") for keep in (True, False)),
     (Reshape((B, S * 4)), [normal(2, 5, 4)]),
     (Transpose((2, 0, 1)), [normal(2, 5, 4)]),
@@ -127,6 +129,15 @@ def test_indices_out_of_range_are_refused(op, index):
         function(torch.zeros(7, 4), torch.tensor([0, index]))
 
 
+@pytest.mark.parametrize("op", [RMSNorm(out="float32"), LayerNorm(out="float32")])
+def test_a_norm_whose_result_is_wider_is_not_rounded_to_its_operands(op):
+    given = [torch.as_tensor(one).half() for one in (normal(3, 50), normal(50))]
+    want = op.evaluate(*[one.double().numpy() for one in given], sizes={})
+    got = function_of(op, {}, torch.device("cpu"))(*given)
+    assert got.dtype == torch.float32
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_every_operator_has_a_function_or_a_reason():
     without = {Foreign, QuantizeTokens}  # somebody else's; a call of its own
     assert set(OPERATORS.values()) - set(MAKERS) == without
@@ -142,6 +153,7 @@ def test_steps_of_an_epilogue():
         Scaled(0.5): (),
         Activated("gelu_tanh"): (),
         Gated("silu"): (),
+        Coded("int8", 0.03): (),
     }
     assert {type(step) for step in steps} | {QuantizedRows} == set(STEPS)
     for step, operands in steps.items():

@@ -10,6 +10,7 @@ from ladder.graph.operators import (
     Activated,
     AddResidual,
     Biased,
+    Coded,
     Linear,
     QuantizedRows,
     QuantizeTokens,
@@ -93,6 +94,21 @@ def test_rows_are_quantised_by_a_call_of_their_own():
         (Product, "z"),
     ]
     assert (tasks[3].x, tasks[3].source.dtype, tasks[3].target) == ("y/1", "float16", "int8")
+
+
+def test_rows_of_a_known_scale_are_what_the_product_stores():
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    rows = draft.add(QuantizeTokens("int8", 0.5), (x,), "rows")
+    step = Coded("int8", 0.25)
+    y = draft.add(Linear((Activated("silu"), step)), (rows, weight(draft, "w")), "y")
+    apart = Linear((Scaled(0.5), step))  # kernels do no factor, and so no codes behind one
+    draft.outputs = [draft.add(apart, (y, weight(draft, "v")), "z")]
+    graph = draft.graph()
+    tasks = tasks_of(graph, kernels(graph))
+    assert [type(task) for task in tasks] == [Quantisation, Product, Product, Island, Quantisation]
+    assert (tasks[0].coded, tasks[1].type.dtype) == (Coded("int8", 0.5), "int8/token")
+    assert (tasks[2].type.dtype, tasks[4].x, tasks[4].coded) == ("float16", "z/1", step)
 
 
 def test_what_is_read_through_a_view_lives_as_long_as_the_view():

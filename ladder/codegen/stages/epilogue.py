@@ -15,6 +15,7 @@ from ladder.scheduler.assemble import SCALE_BYTES
 from ladder.scheduler.epilogue import (
     Activation,
     AddBias,
+    Divide,
     Gate,
     GlobalScale,
     Residual,
@@ -115,12 +116,18 @@ def _residual(kernel: Kernel, _stage: EpilogueStage, value: Any, place: Place) -
     return value + widen(kernel.plan.op.out.name, kernel.arg["residual"][offset])
 
 
+def _divide(_kernel: Kernel, stage: EpilogueStage, value: Any, _place: Place) -> Any:
+    assert isinstance(stage, Divide)
+    return value / e.f32(stage.scale)
+
+
 EPILOGUE_EMITTERS: dict[type[EpilogueStage], EpilogueEmitter] = {
     GlobalScale: _global_scale,
     TokenScale: _token_scale,
     AddBias: _bias,
     Activation: _activation,
     Residual: _residual,
+    Divide: _divide,
 }
 
 

@@ -137,7 +137,7 @@ def finish_outputs(kernel: Kernel, base: int) -> None:
             with e.when(e.both(channel < plan.op.out_n, m < kernel.arg["m"])):
                 value = apply_epilogue(kernel, parts, Place(channel, token_))
                 offset = e.i64(m) * kernel.arg["y_stride_m"] + e.i64(channel)
-                e.store(kernel.arg["y"], offset, narrow(plan.op.out.name, value))
+                e.store(kernel.arg["y"], offset, narrow(plan.op.stored.dtype.name, value))
 
 
 def _sum_of_slices(kernel: Kernel, row: Any, token: Any, base: int) -> Any:

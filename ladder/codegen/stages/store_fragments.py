@@ -1,4 +1,4 @@
-"""Transform-Store of the specialised family for outputs of 16 bits: fragments to rows of y by 16-byte stores.
+"""Transform-Store of the specialised family for outputs of 16 and 8 bits: fragments to rows of y by wide stores.
 
     registers (channels g, g+8 x tokens 2t, 2t+1)  --epilogue, cast, stmatrix.trans-->  shared [token][channel], swizzled
     shared                                         --16 bytes a thread-->               y[m, n]
@@ -9,6 +9,8 @@ neighbouring channels of one token. Where rows of y do not start at multiples of
 A residual comes the same way back: 16 bytes a thread into the places of the outputs, and by ``ldmatrix.trans`` to the
 registers of the sums that it is added to. All of it is read before any of y is written, so that y may lie where it lay.
 Behind a gate one channel is left of two, g of the tile's eight.
+
+Codes of 8 bits are staged as the low bytes of 16, and put together on their way out: eight channels are then 8 bytes of y.
 """
 
 from __future__ import annotations
@@ -83,7 +85,7 @@ class FragmentStore:
         """Run the epilogue on ``count`` token tiles from ``first`` on, and write them to the staging area."""
         for offset in range(0, count, 2):
             size = min(2, count - offset)
-            out = self.kernel.plan.op.out.name
+            out = self.kernel.plan.op.stored.dtype.name
             address = self._address(first + offset, size)
             residuals = self._residuals(address, size * self.pieces)
             words: list[Any] = []
@@ -170,9 +172,18 @@ class FragmentStore:
             with e.when(kernel.arg["y_pieces"] != 0):
                 piece = e.registers("piece", 4, "uint32")
                 e.load_vector(piece, 0, kernel.shared["uint32"], place // 2, 4)
-                words = [piece[i] for i in range(4)]
-                e.ptx("st.global.v4.b32", y.ptr_to([offset]), *words)
+                self._store_piece(y.ptr_to([offset]), [piece[i] for i in range(4)])
         whole = n % _CHUNK == 0
         apart = kernel.arg["y_pieces"] == 0 if whole else True
         with e.when(apart), e.loop(_CHUNK, "element") as i, e.when(whole or channel + i < n):
-            e.store(y, offset + e.i64(i), kernel.shared["uint16"][place + i])
+            element = kernel.shared["uint16"][place + i]
+            coded = kernel.plan.op.codes is not None
+            e.store(y, offset + e.i64(i), e.cast("uint8", element) if coded else element)
+
+    def _store_piece(self, target: Any, words: list[Any]) -> None:
+        """Write eight channels of a token."""
+        if self.kernel.plan.op.codes is None:
+            e.ptx("st.global.v4.b32", target, *words)
+            return
+        low, high = (e.call("prmt", words[i], words[i + 1], e.u32(0x6420)) for i in (0, 2))
+        e.ptx("st.global.v2.b32", target, low, high)

@@ -13,6 +13,7 @@ from ladder.graph.layouts.solution import Conversion, Layouts, Note, Placement
 from ladder.graph.operators import (
     Binary,
     Cast,
+    Coded,
     LayerNorm,
     Linear,
     QuantizedRows,
@@ -157,7 +158,7 @@ def _placements(graph: Graph, prices: Prices) -> list[Placement]:
         found.append(Placement(node.name, "source", why))
     for node in graph.of(Linear):
         assert isinstance(node.op, Linear)
-        if any(isinstance(step, QuantizedRows) for step in node.op.epilogue):
+        if any(isinstance(step, (QuantizedRows, Coded)) for step in node.op.epilogue):
             found.append(Placement(node.name, "source", "its epilogue quantises rows"))
         weight = graph.constant(node.inputs[1])
         if weight is not None and weight.type.weight is not None:

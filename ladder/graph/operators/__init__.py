@@ -9,6 +9,7 @@ from ladder.graph.epilogue import (
     Activated,
     AddResidual,
     Biased,
+    Coded,
     EpilogueStep,
     Gated,
     Scaled,
@@ -58,6 +59,7 @@ STEPS: tuple[type[EpilogueStep], ...] = (
     Gated,
     AddResidual,
     QuantizedRows,
+    Coded,
 )
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "Biased",
     "Binary",
     "Cast",
+    "Coded",
     "Concat",
     "Dequantize",
     "EpilogueStep",

@@ -70,16 +70,22 @@ class LayerNorm(Operator):
     """``(x - mean) / sqrt(variance + eps) * weight (+ bias)`` over the last axes.
 
     Inputs: x, and weight and bias of the normalised axes.
+
+    Attributes:
+        axes: how many of the last ones.
+        eps: added to the variance.
+        out: type of y, "" for that of x.
     """
 
     axes: int = 1
     eps: float = 1e-5
+    out: str = ""
     kind: ClassVar[str] = "layer_norm"
     arity: ClassVar[tuple[int, int]] = (1, 3)
 
     def infer(self, *given: TensorType) -> TensorType:
-        """The input's type."""
-        return _normed(self, self.axes, given)
+        """The input's shape."""
+        return _normed(self, given)
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """In float64."""
@@ -93,16 +99,20 @@ class LayerNorm(Operator):
 
 @dataclass(frozen=True)
 class RMSNorm(Operator):
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axes. Inputs: x, and weight of the normalised axes."""
+    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axes.
+
+    Inputs: x, and weight of the normalised axes. Fields as :class:`LayerNorm`.
+    """
 
     axes: int = 1
     eps: float = 1e-5
+    out: str = ""
     kind: ClassVar[str] = "rms_norm"
     arity: ClassVar[tuple[int, int]] = (1, 2)
 
     def infer(self, *given: TensorType) -> TensorType:
-        """The input's type."""
-        return _normed(self, self.axes, given)
+        """The input's shape."""
+        return _normed(self, given)
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """In float64."""
@@ -112,11 +122,11 @@ class RMSNorm(Operator):
         return np.asarray(y * weight[0] if weight else y)
 
 
-def _normed(at: Operator, axes: int, given: tuple[TensorType, ...]) -> TensorType:
+def _normed(op: LayerNorm | RMSNorm, given: tuple[TensorType, ...]) -> TensorType:
     x, *affine = given
-    axis_of(-axes, x.rank, at)
+    axis_of(-op.axes, x.rank, op)
     for one in affine:
         for mine, extent in zip(reversed(one.shape), reversed(x.shape), strict=False):
             if mine != 1:
-                same(mine, extent, "weight and normalised axes", at)
-    return x.with_()
+                same(mine, extent, "weight and normalised axes", op)
+    return x.with_(dtype=op.out or None)

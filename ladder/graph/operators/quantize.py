@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from ladder.errors import ShapeError, TypeDeclarationError
-from ladder.graph.epilogue import EpilogueStep
+from ladder.graph.epilogue import Coded, EpilogueStep
 from ladder.graph.extent import Sizes
 from ladder.graph.operators.base import Operator, axis_of
 from ladder.graph.quantize_activations import LEAST_SCALE
@@ -59,28 +59,48 @@ def quantize_rows(x: Array, target: str) -> Array:
     return values
 
 
-def rows_of(values: Array, target: str) -> tuple[Array, Array]:
-    """The codes ``[..., K]`` and float32 scales ``[...]`` behind what :func:`quantize_rows` made; nothing is rounded.
+def rows_of(values: Array, target: str, static: float | None = None) -> tuple[Array, Array]:
+    """The codes ``[..., K]`` and float32 scales ``[...]`` behind what :class:`QuantizeTokens` made; nothing is rounded.
 
-    The largest code of a row is the largest of the target, but for rows whose scale is the least there is.
+    Without one scale for all, the largest code of a row is the largest of the target, but for rows whose scale is the least
+    there is.
     """
     dtype = compute_type(target).dtype
-    largest = np.max(np.abs(values), axis=-1, initial=0.0)
-    scale = np.maximum((largest / ROW_TARGETS[target]).astype(np.float32), LEAST_SCALE)
+    if static is None:
+        largest = np.max(np.abs(values), axis=-1, initial=0.0)
+        scale = np.maximum((largest / ROW_TARGETS[target]).astype(np.float32), LEAST_SCALE)
+    else:
+        scale = np.full(values.shape[:-1], static, np.float32)
     codes = values / real(scale)[..., None]
     return (np.rint(codes) if dtype == np.int8 else codes).astype(dtype), scale
 
 
 @dataclass(frozen=True)
 class QuantizeTokens(Operator):
-    """Quantise each row (the last axis) by its largest magnitude; the result stands for codes and one scale a row.
+    """Quantise each row (the last axis) by its largest magnitude, or all by one scale that is known before.
+
+    The result stands for codes and one scale a row.
 
     Attributes:
         target: a name of :data:`ROW_TARGETS`.
+        scale: of all rows, see :class:`~ladder.graph.epilogue.Coded`; None for the scales that rows have by themselves.
+
+    Raises:
+        TypeDeclarationError: a scale is given that rows of the target cannot have.
     """
 
     target: str
+    scale: float | None = None
     kind: ClassVar[str] = "quantize_tokens"
+
+    def __post_init__(self) -> None:
+        if self.coded is not None:
+            object.__setattr__(self, "scale", self.coded.scale)
+
+    @property
+    def coded(self) -> Coded | None:
+        """The same as a step of an epilogue, where the scale is known."""
+        return None if self.scale is None else Coded(self.target, self.scale)
 
     def infer(self, *given: TensorType) -> TensorType:
         """The shape in the quantised type."""
@@ -88,6 +108,8 @@ class QuantizeTokens(Operator):
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """The numbers that codes and scales stand for."""
+        if self.coded is not None:
+            return self.coded.apply(given[0], ())
         return quantize_rows(real(given[0]), self.target)
 
 

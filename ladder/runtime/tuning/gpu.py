@@ -20,6 +20,7 @@ from ladder.errors import LaunchError, TuningError
 from ladder.runtime import timing
 from ladder.runtime.buffer import DeviceBuffer
 from ladder.runtime.driver import Driver, cuda_driver
+from ladder.runtime.emulate import poisoned
 from ladder.runtime.error_bar import error_bar
 from ladder.runtime.kernel import Bound, Kernel
 from ladder.runtime.packed import Packed
@@ -130,7 +131,8 @@ class GpuMeasurer:
     ) -> Measured:
         op = candidate.problem.op
         inputs = self._inputs_of(candidate.problem, weights)
-        x, poison = self._buffer(inputs.x), np.full((op.m or 0, op.out_n), np.nan, op.out.dtype)
+        x = self._buffer(inputs.x)
+        poison = poisoned(np.empty((op.m or 0, op.out_n), op.stored.dtype))
         bias, x_scale, residual = (
             None if a is None else self._buffer(a)
             for a in (inputs.bias, inputs.x_scale, inputs.residual)
