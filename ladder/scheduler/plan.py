@@ -20,14 +20,7 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, load_ring, multiply, stages_of
 from ladder.scheduler.packing import Packing
-from ladder.scheduler.stage import (
-    CHUNK_BYTES,
-    EpilogueStage,
-    LoadRing,
-    Multiply,
-    Reduce,
-    Stage,
-)
+from ladder.scheduler.stage import CHUNK_BYTES, EpilogueStage, LoadRing, Multiply, Reduce, Stage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
 from ladder.scheduler.zero import betas, deferred
@@ -104,8 +97,7 @@ class Plan:
         A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
         keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
         every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
-        registers, by which all of them come to one factor, too. Where it is to look codes up in registers, it takes the one
-        that does (:attr:`Packing.in_registers`).
+        registers, by which all of them come to one factor, too. To look codes up in registers: :attr:`Packing.in_registers`.
         """
         if self.lookup == "register" and self.packing.in_registers:
             return self.packing.in_registers
