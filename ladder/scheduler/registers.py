@@ -25,8 +25,9 @@ AT_ONCE = {"skinny": 0.7}
 UNDER_WAY = {"skinny": 0.15}
 
 #: what a warp of that family keeps where a block has several groups, for each but the first, up to three: factors of flushes to
-#: come (measured on groups of 64, 32 and 16: within 20 registers)
+#: come, and offsets of sums where zero points are taken off by them (measured on groups of 64, 32 and 16: within 20 registers)
 FLUSH_REGISTERS = 8
+OFFSET_REGISTERS = 2
 MOST_FLUSHES = 3
 
 #: what a warp of that family keeps for each copy of 16 bytes of activations that a lane starts in a block: an address and a
@@ -108,7 +109,8 @@ def _flushes(plan: Plan) -> int:
     """Registers for the flushes of a block, where each warp has a ring of its own and multiplies several tokens at once."""
     if plan.family != "skinny" or plan.access == "column":
         return 0
-    return FLUSH_REGISTERS * min(max(0, plan.flushes_per_block - 1), MOST_FLUSHES)
+    of_one = FLUSH_REGISTERS + OFFSET_REGISTERS * (len(plan.sum_sets) > 0)
+    return of_one * min(max(0, plan.flushes_per_block - 1), MOST_FLUSHES)
 
 
 def _kept(plan: Plan) -> int:
