@@ -173,6 +173,8 @@ def _put(new: Path, target: Path) -> None:
             shutil.copymode(target, new)
             if _exchange(new, target):
                 break
+            # what stands there is of a turn before, after which another process was quicker
+            shutil.rmtree(old, ignore_errors=True)
             target.rename(old)
     _sync(target.parent)
     shutil.rmtree(old, ignore_errors=True)
