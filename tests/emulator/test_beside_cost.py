@@ -40,7 +40,7 @@ def test_the_cost_model_counts_what_the_kernel_does(m, weight, decisions):
         # every lane reads the unit of weights that are scaled in registers
         units = 2 * 4 * plan.tiling.threads if plan.scale == "register" else 0
         # a token alone is loaded one block ahead, the last time for nothing
-        block = plan.packing.geometry.block_k * plan.value_bytes
+        block = plan.value_bytes(plan.packing.geometry.block_k)
         beyond = plan.tiling.warps_k * block if plan.access == "column" else 0
         assert loaded.emulated == pytest.approx(loaded.model * (1 + ahead) + units + beyond)
     shared = lines["shared memory, bytes"]
