@@ -168,7 +168,7 @@ class Coded(EpilogueStep):
             )
         object.__setattr__(self, "scale", float(np.float32(scale)))
 
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
+    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002 - as all steps
         """Rows of codes, whose scales are all the same."""
         return TensorType(y.shape, self.target + PER_TOKEN)
 

@@ -65,7 +65,7 @@ class Fit:
 
 
 FITS = {
-    # 948 kernels of 103 problems at M = 1 to 16 (int4 on 13 shapes, seventeen other types on two to four): rms 0.08, the choice
+    # 948 kernels of 103 problems at M = 1 to 16 (int4 on 13 shapes, sixteen other types on one or two): rms 0.08, the choice
     # among those measured, of all families, 1.016 of the best. The instructions of a block are counted in its machine code
     # (int4, 1 to 7 row tiles)
     "skinny": Fit(
