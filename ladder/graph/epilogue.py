@@ -29,7 +29,7 @@ class EpilogueStep:
     #: operands that it takes
     operands: ClassVar[int] = 0
 
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
+    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002 - as all steps
         """Type of the result; raises ShapeError where an operand does not fit."""
         return y
 
@@ -69,7 +69,7 @@ class Scaled(EpilogueStep):
     factor: float
     kind: ClassVar[str] = "scaled"
 
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002 - as all steps
         """The product."""
         return self.factor * y
 
@@ -87,7 +87,7 @@ class Activated(EpilogueStep):
     def __post_init__(self) -> None:
         accept(self.function, one_of(ACTIVATIONS), "function", at=self.kind, error=ShapeError)
 
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002 - as all steps
         """Function of the sums."""
         return FUNCTIONS[self.function](y)
 
@@ -105,14 +105,14 @@ class Gated(EpilogueStep):
     def __post_init__(self) -> None:
         accept(self.function, one_of(ACTIVATIONS), "function", at=self.kind, error=ShapeError)
 
-    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002
+    def infer(self, y: TensorType, operands: tuple[TensorType, ...]) -> TensorType:  # noqa: ARG002 - as all steps
         """Half as many channels."""
         half = divided(y.shape[-1], 2)
         if half is None:
             raise ShapeError(f"{y.shape[-1]} channels", at=self.kind, hint="two equal halves")
         return y.with_(shape=(*y.shape[:-1], half))
 
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002 - as all steps
         """Gate by gate."""
         half = y.shape[-1] // 2
         return FUNCTIONS[self.function](y[..., :half]) * y[..., half:]
@@ -172,7 +172,7 @@ class Coded(EpilogueStep):
         """Rows of codes, whose scales are all the same."""
         return TensorType(y.shape, self.target + PER_TOKEN)
 
-    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002
+    def apply(self, y: Array, operands: tuple[Array, ...]) -> Array:  # noqa: ARG002 - as all steps
         """The numbers that codes and scale stand for, exactly."""
         return real(static_codes(y, self.target, self.scale)) * self.scale
 
