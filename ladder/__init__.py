@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ladder.model.model import Model, compile_graph
     from ladder.registry import devices, types
     from ladder.runtime.build import compile_plan as compile  # noqa: A004 - the name that users know
+    from ladder.runtime.choices import schedule
     from ladder.runtime.dequantize_kernel import DequantizeKernel
     from ladder.runtime.kernel import Kernel
     from ladder.runtime.load import load
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
     from ladder.scheduler.planset import PlanSet
     from ladder.scheduler.quantize_plan import QuantizePlan
-    from ladder.scheduler.search import schedule
     from ladder.ttile import Device, load_device
     from ladder.ttype import ComputeType, GroupedType, Quantized, TType, losslessness, quantize
 
@@ -124,7 +124,7 @@ _HOMES = {
     "matmul": ("ladder.graph", "matmul"),
     "quantize": ("ladder.ttype", "quantize"),
     "quantize_activations": ("ladder.graph", "quantize_activations"),
-    "schedule": ("ladder.scheduler.search", "schedule"),
+    "schedule": ("ladder.runtime.choices", "schedule"),
     "tuned": ("ladder.runtime.tuning.database", "tuned"),
     "types": ("ladder.registry", "types"),
     "verify": ("ladder.graph.verify", "verify"),

@@ -3,7 +3,7 @@
 ==========================  ====================================================================================
 variable                    meaning
 ==========================  ====================================================================================
-``LADDER_CACHE_DIR``        folder of the kernel cache; ``off`` keeps compiled kernels in memory only
+``LADDER_CACHE_DIR``        folder of chosen plans and compiled kernels; ``off`` keeps kernels in memory only
 ``LADDER_TOOLCHAIN``        ``auto`` (default), ``nvrtc`` or ``nvcc``
 ``LADDER_TUNED_DIR``        folder of measured plans; ``off`` leaves those that are shipped
 ``CUDA_HOME``/``CUDA_PATH``  a CUDA toolkit whose ``bin/nvcc`` is used when nvcc is not on PATH

@@ -141,8 +141,8 @@ class Request:
 
     def plan(self) -> Plan | PlanSet:
         """The plan, or with any number of tokens the plans, for the operator."""
+        from ladder.runtime.choices import schedule
         from ladder.runtime.tuning.database import tuned
-        from ladder.scheduler.search import schedule
 
         placement = None if self.convert is None else self.convert.value
         measured = tuned() if self.tuned else None

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -219,13 +220,20 @@ def _probe_nvcc(settings: Settings) -> Toolchain | str:
     if program is None:
         return f"nvcc: not on PATH and not in CUDA_HOME ({settings.cuda_home or 'unset'})"
     try:
-        text = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        version = _nvcc_version(program)
     except (OSError, subprocess.SubprocessError) as error:
         return f"nvcc: {program} does not run: {error}"
+    return Toolchain("nvcc", version, program=program)
+
+
+@lru_cache(maxsize=4)
+def _nvcc_version(program: str) -> str:
+    """What a program says of itself: asked once, as every compile needs it, also one that finds its kernel in the cache."""
+    text = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     match = _PATCH.search(text)
-    return Toolchain("nvcc", match[1] if match else "unknown", program=program)
+    return match[1] if match else "unknown"
 
 
 def _nvrtc() -> ModuleType:

@@ -40,12 +40,12 @@ from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType
 from ladder.graph.verify import Report, Row, cosine, refuse_empty, relative
 from ladder.model.built import KERNELS, RECORD, WEIGHTS, Built, build
 from ladder.model.built import load as load_built
+from ladder.runtime.choices import schedule
 from ladder.runtime.error_bar import bar_on
 from ladder.runtime.layer import Layer, kernel_operands, low_bit, matmul_of, rest_of
 from ladder.runtime.plain import check_gradient
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.search import schedule
 
 if TYPE_CHECKING:
     from ladder.torch.executor import Executor

@@ -1,7 +1,5 @@
-"""The disk cache of compiled kernels: whole entries or none, safe under several processes, survivable when broken.
+"""The cache of compiled kernels: a zip of an artifact's files is an entry of :mod:`ladder.runtime.entries`.
 
-An entry is one file: the sha256 of the rest, then a zip of the artifact's files. It is written beside its place and moved
-over it, so that a reader finds all of it or nothing; a file that is cut, changed or foreign is a miss and is built again.
 A lock for each key keeps processes from building the same kernel twice; nothing but time is lost where locks do not work.
 """
 
@@ -10,8 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-import time
-import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,23 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-import platformdirs
 
-from ladder.errors import ArtifactError, CacheError
+from ladder.errors import ArtifactError
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.driver import driver_version
-from ladder.runtime.packed import canonical, write_atomically
+from ladder.runtime.entries import Entries, cache_folder, sealed, unsealed
+from ladder.runtime.packed import canonical
 from ladder.runtime.versions import package_version, source_digest, tvm_version
 from ladder.settings import Settings
 
 #: raised whenever the form of an entry changes
 FORMAT = "v1"
-OFF = "off"
 LOCK_SECONDS = 600.0
-#: age after which a temporary file belongs to a process that died
-STALE_SECONDS = 24 * 3600.0
-
-_DIGEST_BYTES = 64
+OTHERWISE = "compiled kernels live as long as this process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +84,7 @@ class Cache:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self.folder = None if folder is None else folder / FORMAT
+        self._entries = Entries(folder, FORMAT, ".zip", OTHERWISE)
         self._memory: dict[str, Artifact] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
@@ -100,16 +92,12 @@ class Cache:
     @classmethod
     def default(cls, settings: Settings | None = None) -> Cache:
         """Return the cache that the settings name; nothing is written until something is stored."""
-        settings = settings or Settings.read()
-        if settings.cache_dir == OFF:
-            return cls(None)
-        if settings.cache_dir is not None:
-            return cls(Path(settings.cache_dir))
-        try:
-            return cls(Path(platformdirs.user_cache_dir("ladder", appauthor=False)))
-        except (OSError, RuntimeError, KeyError) as error:  # no home: no entry for this user either
-            _warn_once("no home folder", f"no cache folder can be named: {error}")
-            return cls(None)
+        return cls(cache_folder(settings or Settings.read()))
+
+    @property
+    def folder(self) -> Path | None:
+        """Where entries of this form lie."""
+        return self._entries.folder
 
     def get(self, key: CacheKey) -> Artifact | None:
         """Return the stored artifact, or None where there is none that is whole."""
@@ -138,51 +126,26 @@ class Cache:
         Raises:
             CacheError: an entry cannot be removed.
         """
-        entries = [] if self.folder is None else list(self.folder.glob("*/*.zip"))
-        try:
-            for entry in entries:
-                entry.unlink(missing_ok=True)
-        except OSError as error:
-            raise CacheError(f"cannot remove: {error}", at=str(self.folder)) from error
-        count = max(len(entries), len(self._memory))
+        count = max(self._entries.clear(), len(self._memory))
         self._memory.clear()
         return count
 
     def path(self, digest: str) -> Path | None:
         """Return the file of an entry, whether it is there or not."""
-        return None if self.folder is None else self.folder / digest[:2] / f"{digest}.zip"
+        return self._entries.path(digest)
 
     def _get(self, digest: str) -> Artifact | None:
         found = self._memory.get(digest)
-        path = self.path(digest)
-        if found is not None or path is None:
-            return found
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            _warn_once(str(self.folder), f"the kernel cache cannot be read: {error}")
-            return None
-        found = decode(content)
+        payload = None if found is not None else self._entries.read(digest)
+        if payload is not None:
+            found = _artifact_of(payload)
         if found is not None:
             self._memory[digest] = found
         return found
 
     def _put(self, digest: str, artifact: Artifact) -> None:
         self._memory[digest] = artifact
-        path = self.path(digest)
-        if path is None:
-            return
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_atomically(path, encode(artifact))
-            _remove_stale(path.parent)
-        except OSError as error:
-            _warn_once(
-                str(self.folder),
-                f"the kernel cache cannot be written, compiled kernels live as long as this process: {error}",
-            )
+        self._entries.write(digest, _zip_of(artifact))
 
     def _thread_lock(self, digest: str) -> threading.Lock:
         with self._guard:
@@ -210,47 +173,27 @@ class Cache:
 
 def encode(artifact: Artifact) -> bytes:
     """Return the content of an entry."""
+    return sealed(_zip_of(artifact))
+
+
+def decode(content: bytes) -> Artifact | None:
+    """Return the artifact of an entry, or None for one that is not whole or not ours."""
+    payload = unsealed(content)
+    return None if payload is None else _artifact_of(payload)
+
+
+def _zip_of(artifact: Artifact) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in artifact.files().items():
             # an entry with a date of its own is stored plain unless told otherwise
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
-    payload = stream.getvalue()
-    return hashlib.sha256(payload).hexdigest().encode() + payload
+    return stream.getvalue()
 
 
-def decode(content: bytes) -> Artifact | None:
-    """Return the artifact of an entry, or None for one that is not whole or not ours."""
-    digest, payload = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-    if hashlib.sha256(payload).hexdigest().encode() != digest:
-        return None
+def _artifact_of(payload: bytes) -> Artifact | None:
     try:
         with zipfile.ZipFile(io.BytesIO(payload)) as archive:
             return Artifact.from_files(archive.read, at="cache entry")
     except (zipfile.BadZipFile, ArtifactError):
         return None
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove what processes that died while writing left behind."""
-    now = time.time()
-    for file in folder.glob(".*.tmp"):
-        try:
-            if now - file.stat().st_mtime > STALE_SECONDS:
-                file.unlink()
-        except OSError:
-            continue  # another process removed it first
-
-
-_warned: set[str] = set()
-
-
-def _warn_once(about: str, text: str) -> None:
-    if about in _warned:
-        return
-    _warned.add(about)
-    warnings.warn(
-        f"{text}; LADDER_CACHE_DIR names another folder, LADDER_CACHE_DIR=off keeps kernels in memory",
-        RuntimeWarning,
-        stacklevel=4,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import subprocess
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import ladder
 
 #: packages whose source decides what a plan compiles to
 SOURCES = ("ttype", "ttile", "primitives", "decode", "graph", "scheduler", "codegen")
+ENDINGS = (".py", ".json")
 
 
 @lru_cache(maxsize=1)
@@ -53,16 +55,21 @@ def _installed(name: str, otherwise: str) -> str:
 
 @lru_cache(maxsize=1)
 def source_digest() -> str:
-    """Return the sha256 of the package's own compiling source: names and contents of its Python files."""
+    """Return the sha256 of the package's own compiling source: names and contents of its files."""
     return digest_of(Path(ladder.__path__[0]))
 
 
 def digest_of(root: Path) -> str:
-    """Return the sha256 over the Python files of :data:`SOURCES` below ``root``."""
+    """Return the sha256 over the files of :data:`SOURCES` below ``root``: Python, and the tables that it reads."""
     digest = hashlib.sha256()
     for package in SOURCES:
-        for file in sorted((root / package).rglob("*.py")):
+        for file in sorted(_sources(root / package)):
             content = file.read_bytes()
             digest.update(f"{file.relative_to(root).as_posix()} {len(content)}\n".encode())
             digest.update(content)
     return digest.hexdigest()
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for ending in ENDINGS:
+        yield from folder.rglob(f"*{ending}")

@@ -239,9 +239,9 @@ class DequantizePlan:
 
     def to_json(self) -> str:
         """Stable text that :meth:`from_json` reads back."""
-        from ladder.scheduler.serial import dump_dequantize_plan
+        from ladder.scheduler.serial import dump_single
 
-        return dump_dequantize_plan(self)
+        return dump_single(self)
 
     @classmethod
     def from_json(cls, text: str) -> DequantizePlan:
@@ -250,9 +250,9 @@ class DequantizePlan:
         Raises:
             PlanError: the text is no such plan, or of another version.
         """
-        from ladder.scheduler.serial import load_dequantize_plan
+        from ladder.scheduler.serial import load_single
 
-        return load_dequantize_plan(text)
+        return load_single(cls, text)
 
 
 class _Values:

@@ -224,9 +224,9 @@ class QuantizePlan:
 
     def to_json(self) -> str:
         """Stable text that :meth:`from_json` reads back."""
-        from ladder.scheduler.serial import dump_quantize_plan
+        from ladder.scheduler.serial import dump_single
 
-        return dump_quantize_plan(self)
+        return dump_single(self)
 
     @classmethod
     def from_json(cls, text: str) -> QuantizePlan:
@@ -235,9 +235,9 @@ class QuantizePlan:
         Raises:
             PlanError: the text is no such plan, or of another version.
         """
-        from ladder.scheduler.serial import load_quantize_plan
+        from ladder.scheduler.serial import load_single
 
-        return load_quantize_plan(text)
+        return load_single(cls, text)
 
 
 def _in_form(given: Mapping[str, Any], where: str, error: type[LadderError]) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -84,6 +84,7 @@ WRITTEN = "give what to_json() wrote"
 DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
+S = TypeVar("S", QuantizePlan, DequantizePlan)
 
 
 def encode(value: Any) -> Json:
@@ -125,11 +126,13 @@ def _encode_device(device: Device) -> Json:
     return _encode_fields("Device", device)
 
 
-def _encode_fields(name: str, value: Any) -> Json:
+def _encode_fields(name: str, value: Any, but: Container[str] = ()) -> Json:
     parts = {
         field.name: encode(getattr(value, field.name))
         for field in fields(value)
-        if field.init and not is_left_out(name, field.name, getattr(value, field.name))
+        if field.init
+        and field.name not in but
+        and not is_left_out(name, field.name, getattr(value, field.name))
     }
     return {TAG: name, **parts}
 
@@ -190,36 +193,20 @@ def load_plan(text: str) -> Plan:
     return plan
 
 
-def dump_quantize_plan(plan: QuantizePlan) -> str:
-    """Stable text of a plan that quantises activations."""
-    return _text(QuantizePlan, plan)
+def dump_single(plan: S) -> str:
+    """Stable text of a plan of a kernel beside matmuls."""
+    cls: type = type(plan)
+    return _text(cls, plan)
 
 
-def load_quantize_plan(text: str) -> QuantizePlan:
-    """Read :func:`dump_quantize_plan`'s text.
-
-    Raises:
-        PlanError: the text is no such plan, or of another version.
-    """
-    plan: QuantizePlan = _value(QuantizePlan, text)
-    with _reading(QuantizePlan):
-        plan.verify()
-    return plan
-
-
-def dump_dequantize_plan(plan: DequantizePlan) -> str:
-    """Stable text of a plan that decodes a weight into memory."""
-    return _text(DequantizePlan, plan)
-
-
-def load_dequantize_plan(text: str) -> DequantizePlan:
-    """Read :func:`dump_dequantize_plan`'s text.
+def load_single(cls: type[S], text: str) -> S:
+    """Read :func:`dump_single`'s text of a plan of one class.
 
     Raises:
         PlanError: the text is no such plan, or of another version.
     """
-    plan: DequantizePlan = _value(DequantizePlan, text)
-    with _reading(DequantizePlan):
+    plan: S = _value(cls, text)
+    with _reading(cls):
         plan.verify()
     return plan
 
@@ -246,10 +233,7 @@ SHARED = ("op", "device", "packing")
 def dump_planset(plans: PlanSet) -> str:
     """Stable text of a plan set: operator, device and packing once, then each plan's own decisions."""
     shared = {name: encode(getattr(plans, name)) for name in SHARED}
-    own = []
-    for plan in plans.plans:
-        node = encode(plan)
-        own.append({name: part for name, part in node.items() if name not in SHARED})
+    own = [encode_own(plan) for plan in plans.plans]
     return json.dumps({"format": FORMATS[PlanSet], **shared, "plans": own}, separators=(",", ":"))
 
 
@@ -262,12 +246,24 @@ def load_planset(text: str) -> PlanSet:
     with _reading(PlanSet):
         document = _document(PlanSet, text)
         shared = {name: decode(document.get(name)) for name in SHARED}
-        blank = dict.fromkeys(SHARED)
-        plans = [decode({**node, **blank}) for node in document.get("plans", ())]
-        found = PlanSet(tuple(replace(plan, **shared) for plan in plans))
-        for plan in found.plans:
-            verify(plan)
-    return found
+        return PlanSet(tuple(decode_own(node, **shared) for node in document.get("plans", ())))
+
+
+def encode_own(plan: Plan) -> Json:
+    """A plan but for what it shares with other plans of its operator."""
+    return _encode_fields("Plan", plan, but=SHARED)
+
+
+def decode_own(node: Json, **shared: Any) -> Plan:
+    """The plan that :func:`encode_own` wrote, of a given operator, device and packing.
+
+    Raises:
+        PlanError: the text is of another version, or the plan is not legal.
+    """
+    with _reading(Plan):
+        plan: Plan = replace(decode({**node, **dict.fromkeys(SHARED)}), **shared)
+        verify(plan)
+    return plan
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from ladder.codegen.kernel import Launch, LoweredKernel
 from ladder.codegen.toolchain import Toolchain
 from ladder.errors import CacheError
 from ladder.runtime import cache as module
-from ladder.runtime import versions
+from ladder.runtime import entries, versions
 from ladder.runtime.artifact import Artifact, Part
 from ladder.runtime.cache import Cache, CacheKey
 from ladder.settings import Settings
@@ -46,7 +46,7 @@ def build():
 
 @pytest.fixture(autouse=True)
 def forget_warnings(monkeypatch):
-    monkeypatch.setattr(module, "_warned", set())
+    monkeypatch.setattr(entries, "_warned", set())
 
 
 def entry(folder):
@@ -219,8 +219,8 @@ def die(path, content):
     file = path.with_name("." + path.name + ".dead.tmp")
     file.write_bytes(content[: len(content) // 2])
     os.kill(os.getpid(), 9)
-import ladder.runtime.cache as cache
-cache.write_atomically = die
+import ladder.runtime.entries as entries
+entries.write_atomically = die
 """
     worker(tmp_path).communicate(timeout=60)
     entry(tmp_path).unlink()
@@ -244,7 +244,7 @@ def test_what_the_dead_left_is_removed_after_a_day(tmp_path, build):
     old, young = path.parent / ".a.zip.1.tmp", path.parent / ".b.zip.2.tmp"
     old.touch()
     young.touch()
-    os.utime(old, (0, time.time() - 2 * module.STALE_SECONDS))
+    os.utime(old, (0, time.time() - 2 * entries.STALE_SECONDS))
     Cache(tmp_path).get_or_build(KEY, build)
     assert not old.exists()
     assert young.exists()
@@ -268,7 +268,7 @@ def test_a_read_only_folder_is_read_and_survived(tmp_path, build, monkeypatch):
     def refuse(path, content):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(module, "write_atomically", refuse)
+    monkeypatch.setattr(entries, "write_atomically", refuse)
     cache = Cache(tmp_path)
     assert cache.get_or_build(KEY, build)
     assert build.count == 1
@@ -384,7 +384,7 @@ def test_an_entry_that_is_a_folder_is_survived(tmp_path, build):
     """C72: whatever stands in an entry's place."""
     Cache(tmp_path).path(KEY.digest).mkdir(parents=True)
     cache = Cache(tmp_path)
-    with pytest.warns(RuntimeWarning, match="kernel cache cannot be"):
+    with pytest.warns(RuntimeWarning, match="the cache cannot be"):
         cache.get_or_build(KEY, build)
     cache.get_or_build(KEY, build)
     assert build.count == 1

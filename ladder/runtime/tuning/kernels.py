@@ -24,6 +24,7 @@ from ladder.errors import ArtifactError, LoweringError, TuningError
 from ladder.runtime import cache
 from ladder.runtime.artifact import Artifact
 from ladder.runtime.build import SINGLE_PLANS, compile_plan
+from ladder.runtime.entries import OFF
 from ladder.runtime.load import kernel_of, single_kernel_of
 from ladder.runtime.packed import as_json, write_atomically
 from ladder.runtime.tuning.worker import DIED, Failed, Make, TransientError, Worker
@@ -315,7 +316,7 @@ def check_compiler(settings: Settings) -> None:
 @contextmanager
 def on_disk(settings: Settings) -> Iterator[Settings]:
     """Settings whose cache is on disk, where other processes find it; for this run only where it was off."""
-    if settings.cache_dir != cache.OFF:
+    if settings.cache_dir != OFF:
         yield settings
         return
     with TemporaryDirectory(prefix="ladder-tune-") as folder:
