@@ -27,12 +27,10 @@ from ladder.scheduler.dequantize_plan import DequantizePlan
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
+from ladder.scheduler.single_plan import SinglePlan
 from ladder.settings import Settings
 
 NO_TOOLCHAIN = "none"
-
-#: plans of kernels beside matmuls, which have no packed weight of their own
-SINGLE_PLANS = (QuantizePlan, DequantizePlan)
 
 Lower = Callable[[Any], LoweredKernel]
 
@@ -127,7 +125,7 @@ def compile_plan(
         _key(plan, plans[0].device.arch, toolchain),
         lambda: _build(plan, plans, lower or _lower, toolchain),
     )
-    if isinstance(plan, SINGLE_PLANS):
+    if isinstance(plan, SinglePlan):
         kernel: QuantizeKernel | DequantizeKernel = single_kernel_of(artifact, driver=driver)
         return kernel
     # The key says that the artifact is of this plan: what is at hand is not read again, in the order in which it is asked for.
@@ -177,7 +175,7 @@ def _name(toolchain: Toolchain | None) -> str:
 def _build(
     plan: Any, plans: tuple[Any, ...], lower: Lower, toolchain: Toolchain | None
 ) -> Artifact:
-    packing = None if isinstance(plan, SINGLE_PLANS) else plan.packing
+    packing = None if isinstance(plan, SinglePlan) else plan.packing
     # texts are made one after the other, and compiled beside each other: the compiler lets go of Python's lock
     with ThreadPoolExecutor(threads()) as pool:
         parts = [pool.submit(_part, one, lower(one), toolchain) for one in plans]

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ladder.checks import Expected, accept, instance, integer, refuse_unknown, shown
+from ladder.checks import Expected, instance, integer
 from ladder.decode.program import DecodeProgram
-from ladder.errors import LadderError, PlanError, ScheduleError
 from ladder.graph.dequantize import Dequantize
 from ladder.graph.matmul import MatMul
 from ladder.scheduler.choose import choose_packing
@@ -29,6 +28,7 @@ from ladder.scheduler.interpret import decode_lanes
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS, Packing
 from ladder.scheduler.problem import Problem
 from ladder.scheduler.single import fma
+from ladder.scheduler.single_plan import SinglePlan
 from ladder.ttile import Device
 from ladder.ttile.device import GRID_LIMITS
 from ladder.ttype import GroupedType, Quantized, element_type
@@ -43,19 +43,6 @@ MOST_ATOMS = 2**16
 #: lane instructions for 8 codes besides decoding: widening and narrowing (alu), fma and scale (fma), a store (lsu)
 WIDEN_ALU, SCALE_FMA, STORE_LSU = 12.0, 16.0, 1.0
 
-#: decision -> what it has to be
-DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
-    {
-        "op": instance(Dequantize),
-        "device": instance(Device),
-        "packing": instance(Packing, "plan.packing of a matmul with the weight"),
-        "target": instance(Packing, "plan.packing of a matmul with a dense weight"),
-        "warps": integer(1, MOST_WARPS),
-        "atoms": integer(1, MOST_ATOMS),
-    }
-)
-FIXABLE = ("packing", "target", "warps", "atoms")
-
 
 def program_of(packing: Packing) -> DecodeProgram:
     """The program that decodes a packing: where there are two, the one without a table, of which every CTA makes a copy."""
@@ -63,7 +50,7 @@ def program_of(packing: Packing) -> DecodeProgram:
 
 
 @dataclass(frozen=True)
-class DequantizePlan:
+class DequantizePlan(SinglePlan):
     """One kernel's decisions; see the module's docstring.
 
     Attributes:
@@ -74,6 +61,18 @@ class DequantizePlan:
         warps: warps of a CTA.
         atoms: atoms that a warp decodes, one after the other.
     """
+
+    DECISIONS: ClassVar[Mapping[str, Expected[Any]]] = MappingProxyType(
+        {
+            "op": instance(Dequantize),
+            "device": instance(Device),
+            "packing": instance(Packing, "plan.packing of a matmul with the weight"),
+            "target": instance(Packing, "plan.packing of a matmul with a dense weight"),
+            "warps": integer(1, MOST_WARPS),
+            "atoms": integer(1, MOST_ATOMS),
+        }
+    )
+    FIXABLE: ClassVar[tuple[str, ...]] = ("packing", "target", "warps", "atoms")
 
     op: Dequantize
     device: Device
@@ -123,11 +122,6 @@ class DequantizePlan:
         """The decisions in one line, without operator and device."""
         return f"{self.warps} warps, {self.atoms} x {self.program.atom_k} columns of 16 rows each"
 
-    @property
-    def title(self) -> str:
-        """One line that tells this plan from others."""
-        return f"{self.op} on {self.device.name}: {self.brief}"
-
     def __str__(self) -> str:
         read, written = self.packing.nbytes, self.target.nbytes
         return "\n".join(
@@ -142,36 +136,6 @@ class DequantizePlan:
         )
 
     # -- what other modules do with a plan ---------------------------------------------------------------------
-
-    def check(self) -> tuple[str, ...]:
-        """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""
-        return tuple(map(str, _problems(self)))
-
-    def verify(self) -> None:
-        """Raise where the plan breaks a rule.
-
-        Raises:
-            PlanError: some rule is broken; all of them are named.
-        """
-        found = tuple(_problems(self))
-        if found:
-            raise PlanError(
-                "; ".join(problem.what for problem in found),
-                at="DequantizePlan",
-                hint="; ".join(problem.hint for problem in found if problem.hint),
-            )
-
-    def with_(self, **decisions: Any) -> DequantizePlan:
-        """A copy with some decisions fixed by hand, checked again.
-
-        Raises:
-            PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
-        """
-        at = "DequantizePlan.with_"
-        refuse_unknown(decisions, DECISIONS, "a plan has no decision", at=at, error=PlanError)
-        plan = replace(self, **_in_form(decisions, at, PlanError))
-        plan.verify()
-        return plan
 
     def run(self, weights: Quantized) -> NDArray[Any]:
         """The plan's NumPy meaning: weights ``[n, k]`` -> numbers ``[n, k]`` of the compute type.
@@ -233,26 +197,40 @@ class DequantizePlan:
             refill_us=0.0,
         )
 
-    def explain(self) -> str:
-        """The plan, and what it should cost."""
-        return f"{self}\n\n{self.cost()}"
-
-    def to_json(self) -> str:
-        """Stable text that :meth:`from_json` reads back."""
-        from ladder.scheduler.serial import dump_single
-
-        return dump_single(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> DequantizePlan:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            PlanError: the text is no such plan, or of another version.
-        """
-        from ladder.scheduler.serial import load_single
-
-        return load_single(cls, text)
+    def _rules(self) -> Iterator[Problem]:
+        op, packing, target = self.op, self.packing, self.target
+        for name, found, wanted in (
+            ("packing", packing, (op.weight, op.n, op.k, op.compute.name)),
+            ("target", target, (_dense(op), op.n, op.k, op.compute.name)),
+        ):
+            if (found.weight, found.n, found.k, found.program.compute) != wanted:
+                yield Problem(
+                    f"{name} is of another weight than {op}", "leave it to ladder.schedule"
+                )
+                return
+        if packing.order != target.order:
+            yield Problem(
+                f"packing holds rows in {packing.order} order, target in the {target.order} one",
+                "one order for both: rows stay where they are",
+            )
+        cut = packing.geometry
+        if not cut.is_contiguous:
+            yield Problem(
+                f"groups of {cut.group} are padded to {cut.padded_group}, a dense weight has no groups",
+                f"groups that are a multiple of {STEP_K} and fit the atoms, or convert elsewhere",
+            )
+        if self.shared_bytes > self.device.shared_bytes_per_block:
+            yield Problem(
+                f"{self.shared_bytes} B shared > {self.device.shared_bytes_per_block} of a block",
+                "choose another device",
+            )
+        if self.threads > self.device.threads_per_block:
+            yield Problem(
+                f"{self.threads} threads > {self.device.threads_per_block} of a block",
+                "fewer warps",
+            )
+        if self.ctas > GRID_LIMITS[0]:
+            yield Problem(f"{self.ctas} CTAs > {GRID_LIMITS[0]} of a grid", "more atoms a warp")
 
 
 class _Values:
@@ -298,59 +276,6 @@ class _Values:
         return rows.reshape(-1, by_tile.shape[1])[:, groups]
 
 
-def _in_form(given: Mapping[str, Any], where: str, error: type[LadderError]) -> dict[str, Any]:
-    """Decisions in the form in which a plan keeps them."""
-    return {
-        name: accept(value, DECISIONS[name], name, at=f"{where}({name}=...)", error=error)
-        for name, value in given.items()
-    }
-
-
-def _problems(plan: DequantizePlan) -> Iterator[Problem]:
-    """Every broken rule; those about sizes only where decisions are of their kinds."""
-    kinds = [
-        Problem(
-            f"{name} is {shown(getattr(plan, name))}, not {kind.wanted}",
-            kind.hint or f"give {kind.wanted}",
-        )
-        for name, kind in DECISIONS.items()
-        if not kind.fits(getattr(plan, name))
-    ]
-    yield from kinds
-    if kinds:
-        return
-    op, packing, target = plan.op, plan.packing, plan.target
-    for name, found, wanted in (
-        ("packing", packing, (op.weight, op.n, op.k, op.compute.name)),
-        ("target", target, (_dense(op), op.n, op.k, op.compute.name)),
-    ):
-        if (found.weight, found.n, found.k, found.program.compute) != wanted:
-            yield Problem(f"{name} is of another weight than {op}", "leave it to ladder.schedule")
-            return
-    if packing.order != target.order:
-        yield Problem(
-            f"packing holds rows in {packing.order} order, target in the {target.order} one",
-            "one order for both: rows stay where they are",
-        )
-    cut = packing.geometry
-    if not cut.is_contiguous:
-        yield Problem(
-            f"groups of {cut.group} are padded to {cut.padded_group}, a dense weight has no groups",
-            f"groups that are a multiple of {STEP_K} and fit the atoms, or convert elsewhere",
-        )
-    if plan.shared_bytes > plan.device.shared_bytes_per_block:
-        yield Problem(
-            f"{plan.shared_bytes} B shared > {plan.device.shared_bytes_per_block} of a block",
-            "choose another device",
-        )
-    if plan.threads > plan.device.threads_per_block:
-        yield Problem(
-            f"{plan.threads} threads > {plan.device.threads_per_block} of a block", "fewer warps"
-        )
-    if plan.ctas > GRID_LIMITS[0]:
-        yield Problem(f"{plan.ctas} CTAs > {GRID_LIMITS[0]} of a grid", "more atoms a warp")
-
-
 def _dense(op: Dequantize) -> GroupedType:
     """The dense weight type of the result."""
     return GroupedType(element_type(op.compute), scale=None)
@@ -362,9 +287,7 @@ def schedule_dequantize(op: Dequantize, device: Device, fixed: Mapping[str, Any]
     Raises:
         ScheduleError: a decision is unknown, or no legal plan exists.
     """
-    refuse_unknown(fixed, FIXABLE, "a plan has no decision", at="schedule", error=ScheduleError)
-    given = {name: value for name, value in fixed.items() if value is not None}
-    wanted = _in_form(given, "schedule", ScheduleError)
+    wanted = DequantizePlan.wanted(fixed)
     source, target = (
         choose_packing(MatMul(None, op.n, op.k, op.compute, weight, op.compute), device.features)
         for weight in (op.weight, _dense(op))
@@ -374,11 +297,5 @@ def schedule_dequantize(op: Dequantize, device: Device, fixed: Mapping[str, Any]
     target = replace(target, order=packing.order)
     choice = {"packing": source, "target": target, "atoms": atoms, **wanted}
     plan = DequantizePlan(op, device, **choice)
-    found = plan.check()
-    if found:
-        raise ScheduleError(
-            f"no legal plan for {op} on {device.name}: {'; '.join(found)}",
-            at=f"fixed {sorted(wanted)}",
-            hint="fix fewer decisions, or convert in registers or shared memory",
-        )
+    plan.refuse_illegal(sorted(wanted), instead="convert in registers or shared memory")
     return plan

@@ -8,9 +8,9 @@ rows too long for registers, are read element by element, twice.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
@@ -21,15 +21,15 @@ from ladder.checks import (
     integer,
     one_of,
     optional,
-    refuse_unknown,
     several,
     shown,
 )
-from ladder.errors import LadderError, PlanError, ScheduleError, ShapeError
+from ladder.errors import PlanError, ShapeError
 from ladder.graph.matmul import MAX_EXTENT
 from ladder.graph.quantize_activations import QuantizeActivations
 from ladder.scheduler.cost import LARGE_M, Bound, Cost
 from ladder.scheduler.problem import Problem
+from ladder.scheduler.single_plan import SinglePlan
 from ladder.ttile import Device
 
 LANES = 32
@@ -51,23 +51,9 @@ LAUNCHES = ("plain", "pdl")
 
 COUNT = integer(1, MOST_WARPS)
 
-#: decision -> what it has to be
-DECISIONS: Mapping[str, Expected[Any]] = MappingProxyType(
-    {
-        "op": instance(QuantizeActivations),
-        "device": instance(Device),
-        "warps": COUNT,
-        "rows": COUNT,
-        "access": one_of(ACCESSES),
-        "launch": one_of(LAUNCHES),
-        "m_range": several(optional(integer(0, MAX_EXTENT)), "(least M, most M or None)", 2),
-    }
-)
-FIXABLE = ("warps", "rows", "access", "launch")
-
 
 @dataclass(frozen=True)
-class QuantizePlan:
+class QuantizePlan(SinglePlan):
     """One kernel's decisions; see the module's docstring.
 
     Attributes:
@@ -79,6 +65,19 @@ class QuantizePlan:
         launch: "plain" or "pdl" (programmatic dependent launch).
         m_range: least and largest number of rows (None: no upper limit).
     """
+
+    DECISIONS: ClassVar[Mapping[str, Expected[Any]]] = MappingProxyType(
+        {
+            "op": instance(QuantizeActivations),
+            "device": instance(Device),
+            "warps": COUNT,
+            "rows": COUNT,
+            "access": one_of(ACCESSES),
+            "launch": one_of(LAUNCHES),
+            "m_range": several(optional(integer(0, MAX_EXTENT)), "(least M, most M or None)", 2),
+        }
+    )
+    FIXABLE: ClassVar[tuple[str, ...]] = ("warps", "rows", "access", "launch")
 
     op: QuantizeActivations
     device: Device
@@ -122,11 +121,6 @@ class QuantizePlan:
             + f", {self.launch} launch"
         )
 
-    @property
-    def title(self) -> str:
-        """One line that tells this plan from others."""
-        return f"{self.op} on {self.device.name}: {self.brief}"
-
     def __str__(self) -> str:
         kept = "kept in registers" if self.access == "vector" else "read twice"
         return "\n".join(
@@ -141,37 +135,6 @@ class QuantizePlan:
         )
 
     # -- what other modules do with a plan ---------------------------------------------------------------------
-
-    def check(self) -> tuple[str, ...]:
-        """What is wrong with the plan, one sentence a broken rule; empty for a legal plan."""
-        return tuple(map(str, _problems(self)))
-
-    def verify(self) -> None:
-        """Raise where the plan breaks a rule.
-
-        Raises:
-            PlanError: some rule is broken; all of them are named.
-        """
-        found = tuple(_problems(self))
-        if found:
-            raise PlanError(
-                "; ".join(problem.what for problem in found),
-                at="QuantizePlan",
-                hint="; ".join(problem.hint for problem in found if problem.hint),
-            )
-
-    def with_(self, **decisions: Any) -> QuantizePlan:
-        """A copy with some decisions fixed by hand, checked again.
-
-        Raises:
-            PlanError: a decision is unknown, of another kind than the plan's, or makes the plan illegal.
-        """
-        refuse_unknown(
-            decisions, DECISIONS, "a plan has no decision", at="QuantizePlan.with_", error=PlanError
-        )
-        plan = replace(self, **_in_form(decisions, "QuantizePlan.with_", PlanError))
-        plan.verify()
-        return plan
 
     def run(self, x: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The plan's NumPy meaning: x ``[..., k]`` of the source type -> codes ``[..., items(k)]``, scales ``[...]``.
@@ -218,76 +181,37 @@ class QuantizePlan:
             refill_us=0.0,
         )
 
-    def explain(self) -> str:
-        """The plan, and what it should cost."""
-        return f"{self}\n\n{self.cost()}"
-
-    def to_json(self) -> str:
-        """Stable text that :meth:`from_json` reads back."""
-        from ladder.scheduler.serial import dump_single
-
-        return dump_single(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> QuantizePlan:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            PlanError: the text is no such plan, or of another version.
-        """
-        from ladder.scheduler.serial import load_single
-
-        return load_single(cls, text)
-
-
-def _in_form(given: Mapping[str, Any], where: str, error: type[LadderError]) -> dict[str, Any]:
-    """Decisions in the form in which a plan keeps them."""
-    return {
-        name: accept(value, DECISIONS[name], name, at=f"{where}({name}=...)", error=error)
-        for name, value in given.items()
-    }
-
-
-def _problems(plan: QuantizePlan) -> Iterator[Problem]:
-    """Every broken rule; those about sizes only where decisions are of their kinds."""
-    kinds = [
-        Problem(
-            f"{name} is {shown(getattr(plan, name))}, not {kind.wanted}",
-            kind.hint or f"give {kind.wanted}",
-        )
-        for name, kind in DECISIONS.items()
-        if not kind.fits(getattr(plan, name))
-    ]
-    yield from kinds
-    if kinds:
-        return
-    device, op = plan.device, plan.op
-    if plan.threads > device.threads_per_block:
-        yield Problem(
-            f"{plan.threads} threads > {device.threads_per_block} of a block", "fewer rows or warps"
-        )
-    if plan.access == "vector" and op.k % plan.piece:
-        yield Problem(
-            f"vector access of {op.source} needs K to be a multiple of {plan.piece}, not {op.k}",
-            'access="scalar"',
-        )
-    if plan.access == "vector" and plan.pieces > MOST_PIECES:
-        yield Problem(
-            f"{plan.pieces} pieces of a thread > {MOST_PIECES}", 'more warps, or access="scalar"'
-        )
-    for feature, needed in (
-        ("pdl", plan.launch == "pdl"),
-        ("cvt.e4m3x2", op.target.name == "fp8_e4m3fn"),
-    ):
-        if needed and not device.has(feature):
-            yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
-    least, most = plan.m_range
-    if most is not None and most < least:
-        yield Problem(f"M from {least} to {most} is no range", "0 <= least <= most")
-    elif op.m is not None and (op.m < least or (most is not None and op.m > most)):
-        yield Problem(
-            f"M = {op.m} of the operator is outside {least} .. {most}", f"m_range=({op.m}, {op.m})"
-        )
+    def _rules(self) -> Iterator[Problem]:
+        device, op = self.device, self.op
+        if self.threads > device.threads_per_block:
+            yield Problem(
+                f"{self.threads} threads > {device.threads_per_block} of a block",
+                "fewer rows or warps",
+            )
+        if self.access == "vector" and op.k % self.piece:
+            yield Problem(
+                f"vector access of {op.source} needs K to be a multiple of {self.piece}, not {op.k}",
+                'access="scalar"',
+            )
+        if self.access == "vector" and self.pieces > MOST_PIECES:
+            yield Problem(
+                f"{self.pieces} pieces of a thread > {MOST_PIECES}",
+                'more warps, or access="scalar"',
+            )
+        for feature, needed in (
+            ("pdl", self.launch == "pdl"),
+            ("cvt.e4m3x2", op.target.name == "fp8_e4m3fn"),
+        ):
+            if needed and not device.has(feature):
+                yield Problem(f"{device.name} lacks {feature}", "choose another device or decision")
+        least, most = self.m_range
+        if most is not None and most < least:
+            yield Problem(f"M from {least} to {most} is no range", "0 <= least <= most")
+        elif op.m is not None and (op.m < least or (most is not None and op.m > most)):
+            yield Problem(
+                f"M = {op.m} of the operator is outside {least} .. {most}",
+                f"m_range=({op.m}, {op.m})",
+            )
 
 
 def piece_of(op: QuantizeActivations) -> int:
@@ -310,9 +234,7 @@ def schedule_quantize(
     Raises:
         ScheduleError: a decision is unknown, or no legal plan exists.
     """
-    refuse_unknown(fixed, FIXABLE, "a plan has no decision", at="schedule", error=ScheduleError)
-    given = {name: value for name, value in fixed.items() if value is not None}
-    wanted = _in_form(given, "schedule", ScheduleError)
+    wanted = QuantizePlan.wanted(fixed)
     piece = piece_of(op)
     fits = op.k % piece == 0 and op.k <= piece * LANES * MOST_WARPS * MOST_PIECES
     warps = wanted.get("warps", _warps(op))
@@ -323,11 +245,5 @@ def schedule_quantize(
         **wanted,
     }
     plan = QuantizePlan(op, device, **choice, m_range=(0, None) if op.m is None else (op.m, op.m))
-    found = plan.check()
-    if found:
-        raise ScheduleError(
-            f"no legal plan for {op} on {device.name}: {'; '.join(found)}",
-            at=f"fixed {dict(wanted)}",
-            hint="fix fewer decisions, or choose another device or target",
-        )
+    plan.refuse_illegal(wanted, instead="choose another device or target")
     return plan

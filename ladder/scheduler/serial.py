@@ -33,6 +33,7 @@ from ladder.scheduler.packing import PACKING_VERSION, Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.scheduler.quantize_plan import QuantizePlan
+from ladder.scheduler.single_plan import SinglePlan
 from ladder.scheduler.stage import EpilogueStage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.verify import verify
@@ -84,7 +85,7 @@ WRITTEN = "give what to_json() wrote"
 DAMAGED = "it was changed or damaged: write it again"
 
 Json = Any
-S = TypeVar("S", QuantizePlan, DequantizePlan)
+S = TypeVar("S", bound=SinglePlan)
 
 
 def encode(value: Any) -> Json:
@@ -193,7 +194,7 @@ def load_plan(text: str) -> Plan:
     return plan
 
 
-def dump_single(plan: S) -> str:
+def dump_single(plan: SinglePlan) -> str:
     """Stable text of a plan of a kernel beside matmuls."""
     cls: type = type(plan)
     return _text(cls, plan)

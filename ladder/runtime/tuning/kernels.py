@@ -23,12 +23,13 @@ from ladder.codegen.toolchain import Toolchain, toolchain_version
 from ladder.errors import ArtifactError, LoweringError, TuningError
 from ladder.runtime import cache
 from ladder.runtime.artifact import Artifact
-from ladder.runtime.build import SINGLE_PLANS, compile_plan
+from ladder.runtime.build import compile_plan
 from ladder.runtime.entries import OFF
 from ladder.runtime.load import kernel_of, single_kernel_of
 from ladder.runtime.packed import as_json, write_atomically
 from ladder.runtime.tuning.worker import DIED, Failed, Make, TransientError, Worker
 from ladder.runtime.versions import source_digest
+from ladder.scheduler.single_plan import SinglePlan
 from ladder.settings import Settings
 
 INDEX = "index.json"
@@ -200,7 +201,7 @@ def load_kernel(wanted: Planned, folder: Path | None, settings: Settings) -> Any
             hint="build it again, by --build",
         )
     try:
-        if isinstance(plan, SINGLE_PLANS):
+        if isinstance(plan, SinglePlan):
             return single_kernel_of(artifact, at=str(path))
         return kernel_of(
             artifact, read_plan=lambda _: plan, read_packing=lambda _: plan.packing, at=str(path)
