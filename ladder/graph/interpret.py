@@ -18,6 +18,8 @@ from ladder.ttype.arrays import as_array
 ForeignFunctions = Mapping[str, Callable[..., Any]]
 #: kinds of NumPy's dtypes of truths and whole numbers
 WHOLE = "biu"
+#: types of torch that NumPy lacks
+WIDENED = frozenset({"torch.bfloat16", "torch.float8_e4m3fn", "torch.float8_e5m2"})
 #: another way to compute a node: from the node and its operands to its value, or None for the meaning
 Instead = Callable[[Node, Sequence[Array]], Array | None]
 
@@ -122,10 +124,10 @@ def inputs_of(graph: Graph, given: Sequence[Any]) -> tuple[dict[str, Array], dic
 
 
 def _host(array: Any) -> Any:
-    """A tensor of torch as NumPy's array: bfloat16, which NumPy lacks, widened exactly."""
+    """A tensor of torch as NumPy's array: types that NumPy lacks widened exactly."""
     if hasattr(array, "detach"):
         array = array.detach()
-        if str(array.dtype) == "torch.bfloat16":
+        if str(array.dtype) in WIDENED:
             array = array.float()
     return array
 

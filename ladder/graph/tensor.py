@@ -36,6 +36,8 @@ DTYPES: Mapping[str, tuple[np.dtype[Any], int]] = MappingProxyType(
 )  # fmt: skip
 
 FLOATS = frozenset({"float64", "float32", "float16", "bfloat16"})
+#: types whose values are real numbers; those of 8 bits take no part in arithmetic
+REALS = FLOATS | {"fp8_e4m3fn", "fp8_e5m2"}
 
 #: mark of activations that were quantised row by row, with a scale to each row: ``int8/token``
 PER_TOKEN = "/token"  # noqa: S105 - no password
@@ -83,7 +85,7 @@ class TensorType:
     @property
     def is_float(self) -> bool:
         """Whether the values are real numbers, low-bit ones included."""
-        return self.weight is not None or self.dtype in FLOATS or self.dtype.endswith(PER_TOKEN)
+        return self.weight is not None or self.dtype in REALS or self.dtype.endswith(PER_TOKEN)
 
     @property
     def rank(self) -> int:

@@ -13,7 +13,7 @@ from ladder.errors import ShapeError
 from ladder.graph.extent import Sizes, broadcast
 from ladder.graph.functions import FUNCTIONS
 from ladder.graph.operators.base import Operator
-from ladder.graph.tensor import DTYPES, FLOATS, Array, TensorType, real
+from ladder.graph.tensor import DTYPES, REALS, Array, TensorType, real
 
 #: functions of two numbers
 PAIRS: Mapping[str, Callable[[Array, Array], Array]] = MappingProxyType(
@@ -135,7 +135,7 @@ class Cast(Operator):
 
     def evaluate(self, *given: Array, sizes: Sizes) -> Array:  # noqa: ARG002
         """Toward zero where a real number becomes an integer."""
-        if self.dtype in FLOATS:
+        if self.dtype in REALS:
             return real(given[0])
         if self.dtype == "bool":
             return np.asarray(given[0] != 0)

@@ -13,6 +13,7 @@ from ladder.graph.verify import verify
 
 torch = pytest.importorskip("torch")
 from ladder.graph.importers.torch_export import exported, from_torch  # noqa: E402
+from ladder.model.model import compile_graph  # noqa: E402
 
 F = torch.nn.functional
 
@@ -281,3 +282,15 @@ def test_a_dynamic_axis_of_one_is_widened_where_the_example_lies() -> None:
     (x,) = (n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs)
     assert x.meta["val"].device.type == "meta"
     assert not isinstance(x.meta["val"].shape[0], int)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+def test_an_input_of_a_type_that_numpy_lacks_keeps_its_fractions(dtype):
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x.to(torch.float16) * 2
+
+    x = torch.tensor([0.5, -1.5, 3.5, 0.0625]).to(getattr(torch, dtype))
+    model = compile_graph(from_torch(Doubled(), (x,)))
+    assert model(x).tolist() == [1.0, -3.0, 7.0, 0.125]
+    assert model(x.float().numpy()).tolist() == [1.0, -3.0, 7.0, 0.125]
