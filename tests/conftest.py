@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import gc
 import os
 from collections.abc import Callable
 from functools import cache
@@ -25,6 +26,11 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+#: thresholds of the cycle collector: listings, plans and modules are millions of containers that stay, and by Python's own
+#: thresholds it walks through them for a twentieth of the time or more
+COLLECT = (50_000, 20, 100)
+gc.set_threshold(*COLLECT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
