@@ -54,6 +54,11 @@ def missing_gpu() -> str:
     return ""
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: collections that a test asks for need not walk through it."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not any(item.get_closest_marker("gpu") for item in items):
         return

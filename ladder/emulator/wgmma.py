@@ -255,7 +255,7 @@ def _take(
 ) -> Array:
     """Claim the registers of a product; returns the rows of A that they hold."""
     group = len(warp.wgmma_groups) + warp.wgmma_retired + 1
-    flying = all(state > 0 for run in d for state in run.state)
+    flying = all(min(run.state) > 0 for run in d)
     if keep and not flying and _unset(d):
         raise Fault("uninitialised: an accumulator of wgmma is not set", at=site)
     _claim(warp, site, a, group | SOURCE)
