@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import gc
 import os
 from collections.abc import Callable
 from functools import cache
@@ -26,6 +27,11 @@ settings.register_profile(
 settings.register_profile("thorough", parent=settings.get_profile("ci"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+#: thresholds of the cycle collector: listings, plans and modules are millions of containers that stay, and by Python's own
+#: thresholds it walks through them for a twentieth of the time or more
+COLLECT = (50_000, 20, 100)
+gc.set_threshold(*COLLECT)
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -46,6 +52,11 @@ def missing_gpu() -> str:
     if driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:
         return "the NVIDIA driver sees no GPU"
     return ""
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: collections that a test asks for need not walk through it."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

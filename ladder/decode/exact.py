@@ -46,7 +46,7 @@ class Exact:
         """
         constant |= mirrored << SIGN
         size = self.values.size
-        lanes = [constant | spread(positions, s) for s in range(size)]
+        lanes = lanes_of(positions, constant)
         low, high = reversed(ends) if mirrored else ends
         ranked = _ascending(size, signed=positions[-1] == SIGN, mirrored=mirrored)[
             low : size - high
@@ -59,7 +59,8 @@ class Exact:
         unit = 1 << (self.fmt.bias + self.fmt.mantissa - 1)
         alpha = Fraction(rise * unit, self.denominator * (last - first))
         beta = self.values.values[0] - alpha * Fraction(first, unit)
-        carried = carry(self.values, stored, [float(self.fmt.table[lane]) for lane in lanes])
+        meaning = [float(x) for x in self.fmt.table[lanes]] if self.values.special else []
+        carried = carry(self.values, stored, meaning)
         return Form(
             positions, constant, complete(stored, size), Affine(alpha, beta), carried=carried
         )
@@ -129,3 +130,11 @@ def complete(stored: dict[int, int], size: int) -> tuple[int, ...]:
 def spread(positions: tuple[int, ...], stored: int) -> int:
     """Stored bits put to their positions of a lane."""
     return sum(1 << p for i, p in enumerate(positions) if stored >> i & 1)
+
+
+def lanes_of(positions: tuple[int, ...], constant: int) -> list[int]:
+    """The lane of each pattern of stored bits, in order."""
+    lanes = [constant]
+    for position in positions:  # the lowest stored bit first
+        lanes += [lane | 1 << position for lane in lanes]
+    return lanes

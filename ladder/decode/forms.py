@@ -64,17 +64,25 @@ class Grid:
     def all_lanes(self, rank: int, size: int) -> FloatArray:
         """:meth:`lane` for all candidates, worked out once."""
         if rank not in self.known:
-            self.known[rank] = self.lane(rank, size, slice(None))
+            self.known[rank] = self.lane(rank, size)
         return self.known[rank]
 
-    def lane(self, rank: int, size: int, pick: Index | slice) -> FloatArray:
-        """The ``rank``-th smallest of the ``size`` lane values, for the candidates ``pick``."""
+    def lane(self, rank: int, size: int, pick: Index | None = None) -> FloatArray:
+        """The ``rank``-th smallest of the ``size`` lane values, for the candidates ``pick``, or for all."""
         if not self.signed:
-            return np.take(self.table, self.constant[pick] | self._spread(rank)[self.which[pick]])
+            return self._lane(rank, pick)
         half = size // 2
         magnitude = half - 1 - rank if rank < half else rank - half
-        value = np.take(self.table, self.constant[pick] | self._spread(magnitude)[self.which[pick]])
+        value = self._lane(magnitude, pick)
         return -value if rank < half else value
+
+    def _lane(self, stored: int, pick: Index | None) -> FloatArray:
+        """Lane values of stored bits, without a sign."""
+        spread = self._spread(stored)
+        if pick is None:
+            sets = self.constant.reshape(len(spread), -1) | spread[:, None]
+            return np.take(self.table, sets.reshape(-1))
+        return np.take(self.table, self.constant[pick] | spread[self.which[pick]])
 
     def _spread(self, stored: int) -> Index:
         """Stored bits put to the positions of each set."""
@@ -236,23 +244,42 @@ def _matches(
     low, high = ends
     inside = size - len(goal) - low - high
     first, last = grid.all_lanes(low, size), grid.all_lanes(size - 1 - high, size)
-    pick = np.flatnonzero((np.abs(first) < np.inf) & (np.abs(last) < np.inf) & (last > first))
-    first, last = first[pick], last[pick]
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = last - first
+    fits = (span > 0) & (span < np.inf)
     work.spend(len(grid.constant))
     n = len(goal)
-    for turn, k in enumerate(dict.fromkeys((1, n - 2, n // 2, *range(1, n - 1)))):
-        if not 0 < k < n - 1 or not len(pick):
-            continue
+    turns = [k for k in dict.fromkeys((1, n - 2, n // 2, *range(1, n - 1))) if 0 < k < n - 1]
+    if turns:  # rejects nearly all, so the arrays of all candidates are read as they lie
+        work.spend(np.count_nonzero(fits) * (inside + 1))
+        ranks = range(low + turns[0], low + turns[0] + inside + 1)
+        fits &= _near_goal((grid.all_lanes(r, size) for r in ranks), first, span, goal[turns[0]])
+    pick = np.flatnonzero(fits)
+    first, span = first[pick], span[pick]
+    for k in turns[1:]:
+        if not len(pick):
+            break
         work.spend(len(pick) * (inside + 1))
-        near = np.zeros(len(pick), bool)
-        for hole in range(inside + 1):
-            rank = low + k + hole
-            x = grid.lane(rank, size, pick) if turn else grid.all_lanes(rank, size)[pick]
-            with np.errstate(over="ignore", invalid="ignore"):
-                near |= np.abs((x - first) / (last - first) - goal[k]) <= TOLERANCE * goal[k]
-        pick, first, last = pick[near], first[near], last[near]
+        ranks = range(low + k, low + k + inside + 1)
+        near = _near_goal((grid.lane(r, size, pick) for r in ranks), first, span, goal[k])
+        pick, first, span = pick[near], first[near], span[near]
     work.spend(THIN_WORK * len(pick))
-    return pick, first, last
+    return pick, first, last[pick]
+
+
+def _near_goal(
+    lanes: Iterable[FloatArray], first: FloatArray, span: FloatArray, goal: float
+) -> npt.NDArray[np.bool_]:
+    """Whether one of some lanes divides the way from the first to the last lane as ``goal`` says."""
+    near = np.zeros(len(first), bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        target = span * goal
+        limit = target * TOLERANCE
+        for lane in lanes:
+            gap = lane - first
+            gap -= target
+            near |= np.abs(gap, out=gap) <= limit
+    return near
 
 
 @dataclass(frozen=True, slots=True)

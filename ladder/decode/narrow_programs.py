@@ -13,7 +13,8 @@ are bytes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -25,7 +26,7 @@ from ladder.decode.build import Builder, packed_bits
 from ladder.decode.complete import is_float32, is_power_of_two
 from ladder.decode.cost import cycles, deferral
 from ladder.decode.cover import place
-from ladder.decode.exact import carry, complete, spread
+from ladder.decode.exact import carry, complete, lanes_of, spread
 from ladder.decode.form import Form
 from ladder.decode.fragment import Decoded
 from ladder.decode.geometry import WORDS
@@ -110,12 +111,13 @@ def _distance(alpha: Fraction) -> tuple[bool, bool, Fraction]:
 def narrow_forms(values: ValueSet, fmt: NarrowFormat) -> Iterator[Form]:
     """Every form of a value set in narrow lanes that defers a factor alone; none where its codes are wider than a lane."""
     numbers, unit = _integers(fmt)
+    goal = _Goal.of(values)
     for positions in combinations(range(fmt.bits), values.bits):
         others = tuple(p for p in range(fmt.bits) if p not in positions)
         for chosen in range(1 << len(others)):
             constant = spread(others, chosen)
-            lanes = [constant | spread(positions, s) for s in range(values.size)]
-            for alpha, stored in _assignments(values, [numbers[lane] for lane in lanes], unit):
+            lanes = lanes_of(positions, constant)
+            for alpha, stored in _assignments(goal, [numbers[lane] for lane in lanes], unit):
                 meanings = [math.copysign(1, alpha) * float(fmt.table[lane]) for lane in lanes]
                 carried = carry(values, stored, meanings)
                 yield Form(
@@ -131,41 +133,51 @@ def _integers(fmt: NarrowFormat) -> tuple[list[int | None], int]:
     return [int(x * unit) if math.isfinite(x) else None for x in fmt.table.tolist()], unit
 
 
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """What lanes have to give: the value of each code in integers, and the one of largest magnitude, also as a number."""
+
+    codes: tuple[int, ...]
+    numerators: tuple[int, ...]
+    top: int
+    largest: Fraction
+
+    @classmethod
+    def of(cls, values: ValueSet) -> _Goal:
+        """The goal of a value set."""
+        largest = max(values.values, key=abs)
+        scale = math.lcm(*(value.denominator for value in values.values))
+        numerators = tuple(int(value * scale) for value in values.values)
+        return cls(tuple(values.codes), numerators, int(largest * scale), largest)
+
+
 def _assignments(
-    values: ValueSet, lanes: Sequence[int | None], unit: int
+    goal: _Goal, lanes: Sequence[int | None], unit: int
 ) -> Iterator[tuple[Fraction, dict[int, int]]]:
     """``alpha`` and ``code -> lane number`` with ``value = alpha * lane``, for every alpha that there is."""
-    largest = max(values.values, key=abs)
-    if largest == 0:
+    if not goal.top:
         return
-    scale = math.lcm(*(value.denominator for value in values.values))
-    numerators = [int(value * scale) for value in values.values]
-    top = int(largest * scale)
-    for lane in dict.fromkeys(number for number in lanes if number):
-        stored = _assign(values.codes, numerators, (lane, top), lanes)
-        if stored is not None and is_float32(largest * unit / lane):
-            yield largest * unit / lane, stored
-
-
-def _assign(
-    codes: Sequence[int],
-    numerators: Sequence[int],
-    ratio: tuple[int, int],
-    lanes: Sequence[int | None],
-) -> dict[int, int] | None:
-    """A lane of its own for every code: the one with ``numerator * ratio``, or None where some code has none."""
-    if any(numerator * ratio[0] % ratio[1] for numerator in numerators):
-        return None
     places: dict[int, list[int]] = {}
     for number, lane in enumerate(lanes):
         if lane is not None:
             places.setdefault(lane, []).append(number)
+    for lane in places:
+        stored = _assign(goal, lane, places) if lane else None
+        if stored is not None and is_float32(goal.largest * unit / lane):
+            yield goal.largest * unit / lane, stored
+
+
+def _assign(goal: _Goal, lane: int, places: Mapping[int, Sequence[int]]) -> dict[int, int] | None:
+    """A lane of its own for every code where ``lane`` is that of the largest, or None where some code has none."""
     stored: dict[int, int] = {}
-    for code, numerator in zip(codes, numerators, strict=True):
-        found = places.get(numerator * ratio[0] // ratio[1])
-        if not found:
+    taken: dict[int, int] = {}
+    for code, numerator in zip(goal.codes, goal.numerators, strict=True):
+        number, rest = divmod(numerator * lane, goal.top)
+        found = places.get(number, ()) if not rest else ()
+        at = taken.get(number, 0)
+        if at >= len(found):
             return None
-        stored[code] = found.pop(0)
+        stored[code], taken[number] = found[at], at + 1
     return stored
 
 

@@ -126,11 +126,15 @@ def _check_values(program: DecodeProgram, element: Element) -> int:
     lanes = np.moveaxis(lane_patterns(program, registers), 3, 1)
     patterns = lanes.reshape(warps * LANES, len(slots))
     want = expected(program, element)
+    #: what was found right already, of a code and the lane that it gives, in a place with the same deferred map
+    right: dict[Affine, set[int]] = {}
     for place in range(len(slots)):
         affine = _affine(program, place)
-        for code, pattern in sorted(
-            set(zip(codes[:, place].tolist(), patterns[:, place].tolist(), strict=True))
-        ):
+        known = right.setdefault(affine, set())
+        pairs = np.unique(codes[:, place].astype(np.int64) << 16 | patterns[:, place])
+        fresh = [pair for pair in pairs.tolist() if pair not in known]
+        known.update(fresh)
+        for code, pattern in (divmod(pair, 1 << 16) for pair in fresh):
             if code in want and not _equal(program, affine, pattern, want[code]):
                 lane = FORMATS[program.compute].table[pattern]
                 raise _fail(

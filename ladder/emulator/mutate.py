@@ -7,7 +7,7 @@ a synchronisation that the kernel does not need, or a hole in the detector. ``Re
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -55,9 +55,9 @@ class Mutant:
 
 def mutants(listing: Mapping[str, Json]) -> Iterator[Mutant]:
     """Yield the listing with each candidate dropped in turn, in the order of the text."""
-    total = len(_candidates(listing))
+    total, text_of_all = len(_candidates(listing)), json.dumps(dict(listing))
     for number in range(total):
-        faulty = copy.deepcopy(dict(listing))
+        faulty = json.loads(text_of_all)  # many times quicker than a deep copy
         node, text, stage = _candidates(faulty)[number]
         node[:] = ["dropped", text]
         place = f" in stage {stage}" if stage else ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -130,17 +131,24 @@ class Program:
             for o in listing["opcodes"]
         ]
 
+    @cached_property
     def fragile(self) -> frozenset[int]:
         """Local buffers that are fragments of a ``wgmma``."""
         found: set[int] = set()
-        _fragments(self.body, self.opcodes, found)
+        for node in statements(self.body):
+            if node[0] != "ptx" or not self.opcodes[node[1]].text.startswith("wgmma.mma_async"):
+                continue
+            for operand, value in zip(self.opcodes[node[1]].types, node[2], strict=True):
+                if operand.name in ("d", "a") and isinstance(value, list) and value[0] == "load":
+                    found.add(value[1])
         return frozenset(found)
 
-    def allocations(self) -> dict[int, Allocation]:
+    @cached_property
+    def allocations(self) -> Mapping[int, Allocation]:
         """Place the shared buffers of ``alloc`` statements, each at exactly its declared alignment and no better."""
         places: dict[int, Allocation] = {}
         end = 0
-        for number in _allocated(self.body):
+        for number in (node[1] for node in statements(self.body) if node[0] == "alloc"):
             buffer = self.buffers[number]
             if buffer.space != "shared" or number in places:
                 continue
@@ -154,22 +162,24 @@ class Program:
         return places
 
 
-def _fragments(node: Json, opcodes: list[Opcode], found: set[int]) -> None:
-    if not isinstance(node, list) or not node:
-        return
-    if node[0] == "ptx" and opcodes[node[1]].text.startswith("wgmma.mma_async"):
-        for operand, value in zip(opcodes[node[1]].types, node[2], strict=True):
-            if operand.name in ("d", "a") and isinstance(value, list) and value[0] == "load":
-                found.add(value[1])
-        return
-    for child in node[1:]:
-        _fragments(child, opcodes, found)
+#: where the statements inside a statement stand; other kinds hold none
+_INSIDE: dict[str, slice] = {
+    "seq": slice(1, None),
+    "if": slice(2, 4),
+    "for": slice(5, 6),
+    "while": slice(2, 3),
+    "stage": slice(2, 3),
+    "launch": slice(4, 5),
+}
 
 
-def _allocated(node: Json) -> list[int]:
-    """Buffers that ``alloc`` statements name, in order."""
-    if not isinstance(node, list) or not node:
-        return []
-    if node[0] == "alloc":
-        return [node[1]]
-    return [number for child in node[1:] for number in _allocated(child)]
+def statements(node: Json) -> Iterator[Json]:
+    """A statement and all inside it, in the order of the text; expressions, which are most of a listing, are not entered."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        if found:  # a branch may be absent
+            yield found
+            inside = _INSIDE.get(found[0])
+            if inside is not None:
+                waiting += found[inside][::-1]

@@ -6,6 +6,7 @@ the warp may stop. ``Translation.text`` is its source, to be read when something
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from ladder.emulator import (
     translate_special,
     wgmma,
 )
-from ladder.emulator.program import DTYPES, Json, Program
+from ladder.emulator.program import DTYPES, Json, Program, statements
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_scope import Options, Scope, Value
 from ladder.emulator.translate_stmt import statement
@@ -109,7 +110,7 @@ RUNTIME: dict[str, Any] = {
             bulk.bulk_wait,
             tma.tensor_load,
             tma.tensor_store,
-            wgmma.Register,
+            wgmma.Run,
             wgmma.fragile_read,
             wgmma.fragile_write,
             wgmma.encode_descriptor,
@@ -203,14 +204,11 @@ def translate(listing: Mapping[str, Json], options: Options | None = None) -> Tr
     )
 
 
-def _threads(node: Json) -> int:
+def _threads(body: Json) -> int:
     """Threads of a CTA by the kernel's launch extents."""
-    if not isinstance(node, list) or not node:
-        return 1
-    if node[0] == "launch":
-        extent = node[3] if node[1].startswith("threadIdx") and isinstance(node[3], int) else 1
-        return extent * _threads(node[4])
-    return max((_threads(child) for child in node[1:]), default=1)
+    launches = (node for node in statements(body) if node[0] == "launch")
+    extents = [extent for _, axis, _, extent, _ in launches if axis.startswith("threadIdx")]
+    return math.prod(extent for extent in extents if isinstance(extent, int))
 
 
 def _parameters(scope: Scope) -> tuple[Parameter, ...]:

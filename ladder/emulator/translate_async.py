@@ -222,11 +222,17 @@ def _wgmma(scope: Scope, opcode: Opcode, operands: list[Json]) -> None:
 
 
 def _registers(nodes: list[Json]) -> str:
-    texts = []
+    """Text of a fragment: runs of registers that stand side by side in one buffer."""
+    runs: list[tuple[int, int, int]] = []
     for node in nodes:
         if node[0] != "load" or not isinstance(node[2], int):
             raise Fault("unsupported: a wgmma operand that is no register", at=str(node)[:120])
-        texts.append(f"Register(r{node[1]}, h{node[1]}, {node[2]})")
+        number, index = node[1:]
+        if runs and runs[-1][0] == number and runs[-1][2] == index:
+            runs[-1] = (number, runs[-1][1], index + 1)
+        else:
+            runs.append((number, index, index + 1))
+    texts = [f"Run(r{number}, h{number}, slice({first}, {end}))" for number, first, end in runs]
     return f"({', '.join(texts)},)"
 
 

@@ -198,7 +198,7 @@ def put_off(scope: Scope, number: int, value: Json, index: Json) -> bool:
     if not (isinstance(value, list) and value[0] == "call" and value[1].startswith("func.")):
         return False
     name = value[1].removeprefix("func.")
-    safe = scope.mask == "None" and isinstance(index, int) and number not in scope.fragile
+    safe = scope.mask == "None" and isinstance(index, int)
     if not (safe and scope.options.together) or number in scope.tracked:
         return False
     if value[2] != scope.buffer(number).dtype:
@@ -215,6 +215,9 @@ def put_off(scope: Scope, number: int, value: Json, index: Json) -> bool:
     ]
     scope.count(f"func.{name}")
     held = scope.constant(name, meaning.function, "F")
+    if number in scope.fragile:  # refused where it stands in the text, not where it is done
+        site = scope.site("register", scope.buffer(number).name)
+        scope.emit(f"fragile_write(W, {site}, h{number}, {index})")
     scope.deferred.call(held, (number, index), texts)
     scope.known.add((number, index))
     return True

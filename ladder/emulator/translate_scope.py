@@ -82,7 +82,7 @@ class Scope:
         self.mask = "None"
         self.loops = 0
         self.masked_loop = False
-        self.allocations: dict[int, Allocation] = program.allocations()
+        self.allocations: Mapping[int, Allocation] = program.allocations
         self.homes: dict[int, Value] = {}
         self.known: set[tuple[int, int]] = set()
         self.tracked = tracked
@@ -96,7 +96,7 @@ class Scope:
         self.concurrent = False
         self.extents: dict[str, Json] = {}
         #: local buffers that wgmma uses
-        self.fragile: frozenset[int] = program.fragile()
+        self.fragile: frozenset[int] = program.fragile
         self.block_counts: Counter[str] = Counter()
         self.histograms: list[Counter[str]] = []
         self.deferred = Deferred(self.emit, self.name, self.constant)

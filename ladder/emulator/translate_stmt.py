@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ladder.emulator import translate_async, translate_order
-from ladder.emulator.program import Json
+from ladder.emulator.program import Json, statements
 from ladder.emulator.report import Fault
 from ladder.emulator.translate_call import put_off
 from ladder.emulator.translate_expr import expression, full, simd
 from ladder.emulator.translate_ptx import grouped, groups, instruction, write_register
 from ladder.emulator.translate_scope import Scope, Value
+from ladder.emulator.warp import LANES
 
 
 def statement(scope: Scope, node: Json) -> None:
@@ -162,8 +163,9 @@ def _if(scope: Scope, node: Json) -> None:
     scope.flush_counts()
     before = set(scope.known)
     after = []
-    if condition.kind == "U":
-        heads = ((f"if {condition.code}:", node[2]), ("else:", node[3]))
+    one = f"({condition.code})[0]" if _of_whole_warps(scope, node[1]) else condition.code
+    if condition.kind == "U" or one != condition.code:
+        heads = ((f"if {one}:", node[2]), ("else:", node[3]))
         for head, body in heads:
             scope.known = set(before)
             if body is not None:
@@ -182,6 +184,22 @@ def _if(scope: Scope, node: Json) -> None:
                 scope.mask = outer
             after.append(scope.known)
     scope.known = after[0] & after[1]
+
+
+def _of_whole_warps(scope: Scope, condition: Json) -> bool:
+    """Whether a condition sends all lanes of a warp one way: it compares a thread's number with a multiple of 32.
+
+    What one warp does in such a branch needs no mask, and may be done together.
+    """
+    sides = {"lt": (1, 2), "ge": (1, 2), "le": (2, 1), "gt": (2, 1)}
+    if scope.mask != "None" or not isinstance(condition, list) or condition[0] not in sides:
+        return False
+    thread, bound = (condition[place] for place in sides[condition[0]])
+    extent = scope.extents.get("threadIdx.x")
+    if not (isinstance(bound, int) and isinstance(extent, int)) or bound % LANES or extent % LANES:
+        return False
+    is_name = isinstance(thread, list) and thread[0] == "var"
+    return is_name and scope.values[thread[1]].code == "W.thread_x"
 
 
 def _for(scope: Scope, node: Json) -> None:
@@ -205,9 +223,7 @@ def _for(scope: Scope, node: Json) -> None:
 
 
 def _leaves(node: Json) -> bool:
-    if not isinstance(node, list) or not node:
-        return False
-    return node[0] in ("break", "continue", "return") or any(_leaves(child) for child in node)
+    return any(inner[0] in ("break", "continue", "return") for inner in statements(node))
 
 
 def _masked_for(scope: Scope, node: Json, bounds: tuple[Value, Value, Value], name: str) -> None:

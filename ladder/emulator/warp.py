@@ -270,7 +270,7 @@ class Warp:
         self.wgmma_groups: list[list[tuple[Copy, list[int], list[Any]]]] = []
         self.wgmma_last: Copy | None = None
         self.wgmma_retired = 0
-        self.wgmma_log: list[tuple[str, int]] = []
+        self.wgmma_log: list[tuple[Site, int]] = []
         #: barrier of the cluster: arrivals and waits so far, and whether mbarrier initialisations were published
         self.cluster_phase = 0
         self.cluster_waits = 0

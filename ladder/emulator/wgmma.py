@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,34 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
-    """A register of a fragment: the lists that hold its buffer's values and states, and its index."""
+class Run:
+    """Registers of a fragment that stand side by side: the lists of their buffer's values and states, and their place in them."""
 
     values: list[Any]
     states: list[int]
-    index: int
+    place: slice
+
+    @property
+    def held(self) -> list[Any]:
+        """Their values; None where one is not set."""
+        return self.values[self.place]
+
+    @property
+    def state(self) -> list[int]:
+        """Their states."""
+        return self.states[self.place]
+
+    def mark(self, state: int) -> None:
+        """Give all of them one state."""
+        self.states[self.place] = [state] * (self.place.stop - self.place.start)
+
+    def release(self, group: int) -> None:
+        """Free those that a group used, when it is over."""
+        self.states[self.place] = [FREE if s % SOURCE == group else s for s in self.state]
+
+
+def _unset(runs: Sequence[Run]) -> bool:
+    return any(value is None for run in runs for value in run.held)
 
 
 # ---- register states -----------------------------------------------------------------------------------------------
@@ -110,19 +133,18 @@ def wgmma_fence(warp: Warp, mask: Mask, site: Site, fragments: Sequence[list[int
                 states[index] = FREE
 
 
-def _claim(warp: Warp, site: Site, registers: Sequence[Register], mark: int) -> None:
-    for register in registers:
-        state = register.states[register.index]
-        if state == CHANGED:
+def _claim(warp: Warp, site: Site, runs: Sequence[Run], mark: int) -> None:
+    for run in runs:
+        if CHANGED in run.state:
             raise Fault(
                 f"hazard: warp {warp.index} starts wgmma on a register that was changed after the last "
                 "wgmma.fence",
                 at=site,
                 hint="wgmma.fence between changing registers and using them",
             )
-        if register.values[register.index] is None and mark >= SOURCE:
+        if mark >= SOURCE and _unset([run]):
             raise Fault("uninitialised: a fragment of A is not set", at=site)
-        register.states[register.index] = mark
+        run.mark(mark)
 
 
 # ---- shared memory operands ----------------------------------------------------------------------------------------
@@ -145,18 +167,30 @@ def operand_chunks(warp: Warp, descriptor: int, rows: int, nbytes: int, site: Si
     row, mode = LAYOUTS[descriptor >> 62 & 3]
     if descriptor >> 49 & 7:
         raise Fault("unsupported: a matrix descriptor with a base offset", at=site)
+    if row and (first % row) + nbytes > row:
+        raise Fault(
+            f"misaligned: an operand of {nbytes} bytes of k starts at byte {first % row} of a "
+            f"{row}-byte row",
+            at=site,
+        )
+    places = _places(first, leading, stride, row, mode, rows, nbytes)
+    out: Array = places + np.uint32(warp.block.base)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    first: int, leading: int, stride: int, row: int, mode: int, rows: int, nbytes: int
+) -> Array:
+    """The same in a CTA's own memory; the products of a ring name the same few again and again."""
     r, c = np.arange(rows)[:, None], np.arange(nbytes // 16)[None]
     if row == 0:
         places = first + r // 8 * stride + r % 8 * 16 + c * leading
     else:
-        if (first % row) + nbytes > row:
-            raise Fault(
-                f"misaligned: an operand of {nbytes} bytes of k starts at byte {first % row} of a "
-                f"{row}-byte row",
-                at=site,
-            )
         places = swizzled(first + r // 8 * stride + r % 8 * row + c * 16, mode)
-    return warp.block.absolute(places)
+    out: Array = places.astype(np.uint32)
+    out.flags.writeable = False
+    return out
 
 
 def _operand(warp: Warp, chunks: Array, name: str) -> Array:
@@ -175,8 +209,8 @@ def wgmma(
     mask: Mask,
     site: Site,
     shape: Shape,
-    d: Sequence[Register],
-    a: tuple[Register, ...] | Any,
+    d: Sequence[Run],
+    a: tuple[Run, ...] | Any,
     b: Any,
     options: tuple[Any, ...] = (True,),
 ) -> None:
@@ -197,7 +231,7 @@ def wgmma(
         rows = whole[16 * (warp.index % 4) :][:16]
     left = _take(warp, site, shape, d, () if rows is not None else a, keep=keep)
     epochs = _note(warp, site, [columns] if rows is None else [columns, rows])
-    warp.wgmma_log.append((str(site), one(b, mask, site)))
+    warp.wgmma_log.append((site, one(b, mask, site)))
 
     def perform() -> None:
         matrix = left if rows is None else _operand(warp, rows, shape.a)
@@ -214,21 +248,21 @@ def _take(
     warp: Warp,
     site: Site,
     shape: Shape,
-    d: Sequence[Register],
-    a: Sequence[Register],
+    d: Sequence[Run],
+    a: Sequence[Run],
     *,
     keep: bool,
 ) -> Array:
     """Claim the registers of a product; returns the rows of A that they hold."""
     group = len(warp.wgmma_groups) + warp.wgmma_retired + 1
-    flying = [r for r in d if r.states[r.index] > 0]
-    if keep and len(flying) < len(d) and any(r.values[r.index] is None for r in d):
+    flying = all(min(run.state) > 0 for run in d)
+    if keep and not flying and _unset(d):
         raise Fault("uninitialised: an accumulator of wgmma is not set", at=site)
     _claim(warp, site, a, group | SOURCE)
     _claim(warp, site, d, group)
     if not a:
         return np.zeros(0)
-    return a_matrices(ELEMENTS[shape.a], [[r.values[r.index] for r in a]])[0]  # type: ignore[no-any-return]
+    return a_matrices(ELEMENTS[shape.a], [[value for run in a for value in run.held]])[0]  # type: ignore[no-any-return]
 
 
 def _note(warp: Warp, site: Site, operands: Sequence[Array]) -> list[int]:
@@ -244,17 +278,22 @@ def _note(warp: Warp, site: Site, operands: Sequence[Array]) -> list[int]:
     return [epoch]
 
 
-def _accumulate(shape: Shape, d: Sequence[Register], product: Array, *, keep: bool) -> None:
+def _accumulate(shape: Shape, d: Sequence[Run], product: Array, *, keep: bool) -> None:
     """Accumulator ``4*j + i`` of a lane: row g + 8*(i>>1), column 8*j + 2*t + (i&1)."""
     parts = product.reshape(2, 8, shape.n // 8, 4, 2).transpose(2, 0, 4, 1, 3).reshape(-1, 32)
     dtype = np.float32 if shape.d == "f32" else np.int32
-    for register, part in zip(d, parts.astype(dtype), strict=True):
-        old = register.values[register.index]
+    parts = parts.astype(dtype)
+    first = 0
+    for run in d:
+        old = run.held
+        new = parts[first : first + len(old)]
         if keep:
-            new = part + old.view(dtype)
-            register.values[register.index] = new.view(old.dtype)
-        else:
-            register.values[register.index] = part if shape.d == "f32" else part.view(np.uint32)
+            before = np.concatenate(old)
+            new = (new + before.view(dtype).reshape(new.shape)).view(before.dtype)
+        elif shape.d != "f32":
+            new = new.view(np.uint32)
+        run.values[run.place] = list(new)
+        first += len(old)
 
 
 def wgmma_commit(warp: Warp, mask: Mask, site: Site) -> None:
@@ -269,12 +308,11 @@ def wgmma_wait(warp: Warp, mask: Mask, site: Site, pending: int) -> None:
     warp.meet(mask, site)
     while len(warp.wgmma_groups) > pending:
         warp.wgmma_retired += 1
-        for copy, epochs, registers in warp.wgmma_groups.pop(0):
+        for copy, epochs, runs in warp.wgmma_groups.pop(0):
             copy.run()
             warp.cluster.order.learn(warp.agent, epochs)
-            for register in registers:
-                if register.states[register.index] % SOURCE == warp.wgmma_retired:
-                    register.states[register.index] = FREE
+            for run in runs:
+                run.release(warp.wgmma_retired)
 
 
 def finish(warps: Sequence[Warp]) -> None:

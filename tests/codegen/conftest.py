@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -36,7 +36,7 @@ def body(source: str) -> str:
     return re.sub(r"_[0-9a-f]{12}_kernel", "_kernel", text)
 
 
-@cache
+@lru_cache(maxsize=16)
 def _lowered(plan: Plan) -> Any:
     return lower(plan)
 

@@ -42,7 +42,8 @@ def test_every_family_multiplies(
     op = ladder.matmul(m, n, k, activation=name, weight=name, out=name, bias=True)
     problem = Problem.planned(ladder.schedule(op, "h200", **fixed), m)
     assert relative(problem.reference, problem.exact) <= BARS[name]
-    for kind, seed in schedules(1):
+    # a race is one on any schedule; the types differ in what is multiplied
+    for kind, seed in schedules(1) if name == "float16" else [("random", 0)]:
         y, _ = problem.run(problem.lowered.listing, kind, seed)
         assert relative(y, problem.exact) <= BARS[name]
         # products of one order of steps are rounded alike, whatever the arrangement

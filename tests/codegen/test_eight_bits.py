@@ -96,18 +96,23 @@ def test_the_specialised_family_decodes_every_kind(
     check(emulated, specialised(operator(activation, name, 72, 272), (1, 4, 4)), 21)
 
 
-@pytest.mark.parametrize(
-    "activation, name", [("int8", "int4"), ("int8", "int8"), ("fp8_e4m3fn", "fp4_e2m1")]
+CUTS: tuple[tuple[tuple[int, int, int], dict[str, Any]], ...] = (
+    ((1, 8, 32), {}),
+    ((1, 8, 16), {"split": 2}),
+    ((1, 8, 32), {"persistent": True}),
+    ((1, 8, 16), {"persistent": True, "split": 2}),
+    ((2, 4, 4), {"depth": 4}),
+    ((1, 8, 8), {"launch": "pdl", "depth": 4}),
 )
+
+
+#: weights that are decoded in every cut; those read as they are, and floats, in every other one
 @pytest.mark.parametrize(
-    "tiling, more",
+    "activation, name, tiling, more",
     [
-        ((1, 8, 32), {}),
-        ((1, 8, 16), {"split": 2}),
-        ((1, 8, 32), {"persistent": True}),
-        ((1, 8, 16), {"persistent": True, "split": 2}),
-        ((2, 4, 4), {"depth": 4}),
-        ((1, 8, 8), {"launch": "pdl", "depth": 4}),
+        *(("int8", "int4", *cut) for cut in CUTS),
+        *(("int8", "int8", *cut) for cut in CUTS[1::2]),
+        *(("fp8_e4m3fn", "fp4_e2m1", *cut) for cut in CUTS[::2]),
     ],
 )
 def test_the_specialised_family_splits_and_persists(
@@ -199,8 +204,14 @@ def test_outputs_of_every_type_with_a_bias(emulated: Emulated, out: str) -> None
     check(emulated, specialised(op, (1, 4, 4)), 21)
 
 
-@pytest.mark.parametrize("activation, name", WEIGHTS)
-@pytest.mark.parametrize("m", [1, 16, 77])
+#: 77 tokens are for the specialised family, which decodes every kind above
+@pytest.mark.parametrize(
+    "activation, name, m",
+    [
+        *((*kind, m) for kind in WEIGHTS for m in (1, 16)),
+        *((*kind, 77) for kind in WEIGHTS[::6]),
+    ],
+)
 def test_what_the_search_chooses(emulated: Emulated, activation: str, name: str, m: int) -> None:
     op = operator(activation, name, 75, 333)
     check(emulated, ladder.schedule(replace(op, m=m), "h200"), m)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ladder.decode.reference import decode_atom
+from ladder.decode.reference import decode_atom, pack_atom
 from ladder.registry import types
 from ladder.scheduler import Plan
 from ladder.ttype import GroupedType, Quantized, TType, weight_type
@@ -91,12 +91,11 @@ def error_bound(plan: Plan, x: np.ndarray, weights: Quantized, y: np.ndarray) ->
 def decoded_values(plan: Plan, weights: Quantized) -> np.ndarray:
     """What the decode program makes of every code, by running it on atoms that hold one code alone."""
     packing = plan.packing
-    from ladder.decode.reference import pack_atom
-
+    program = packing.program
+    codes = finite_codes(packing.element, program.undefined)
+    atoms = np.broadcast_to(codes.astype(np.uint8)[:, None, None], (len(codes), 16, program.atom_k))
     table = np.zeros(1 << packing.element.bits)
-    for code in finite_codes(packing.element, packing.program.undefined):
-        atom = np.full((16, packing.program.atom_k), code, np.uint8)
-        table[code] = decode_atom(packing.program, pack_atom(packing.program, atom))[0, 0]
+    table[codes] = decode_atom(program, pack_atom(program, atoms))[:, 0, 0]
     return table[weights.codes]
 
 

@@ -212,8 +212,10 @@ def test_a_text_that_was_changed_by_hand_is_a_plan_error_or_a_legal_plan(kind):
     places: dict[tuple[str, ...], tuple[str | int, ...]] = {}
     for place in _places(json.loads(text)):
         places.setdefault(tuple(key for key in place if isinstance(key, str)), place)
-    for place in places.values():
-        for value in (None, "x", -1, [], {"$": "float"}, {"$": "fraction", "of": "1/0"}):
+    values = (None, "x", -1, [], {"$": "float"}, {"$": "fraction", "of": "1/0"})
+    for number, place in enumerate(places.values()):
+        # what a tagged value lacks is found before its place is known: each tag in some of them
+        for value in (*values[:4], *values[4:][number % 8 :][:1]):
             document = json.loads(text)
             node = document
             for key in place[:-1]:
