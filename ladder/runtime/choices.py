@@ -25,7 +25,7 @@ from ladder.scheduler import search
 from ladder.scheduler.decisions import DEVICE
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.serial import decode, decode_own, encode, encode_own
+from ladder.scheduler.serial import MISREAD, decode, decode_own, encode, encode_own
 from ladder.settings import Settings
 from ladder.ttile import Device
 
@@ -51,10 +51,11 @@ def remembering(choose: Choose) -> Choose:
         def search_for_it() -> Any:
             return choose(op, device, placement=placement, tuned=tuned, **fixed)
 
-        if not isinstance(op, MatMul) or tuned is not None or "epilogue" in fixed:
+        if not isinstance(op, MatMul) or tuned is not None:
             return search_for_it()
         on = accept(device, DEVICE, "device", at="schedule(device=...)", error=ScheduleError)
-        question = _question(op, on, {"placement": placement, **fixed})
+        decisions = search.fixed_decisions(placement, fixed)
+        question = None if "epilogue" in decisions else _question(op, on, decisions)
         if question is None:
             return search_for_it()
         entries = Entries(cache_folder(Settings.read()), FORM, ".json", OTHERWISE)
@@ -72,14 +73,17 @@ def remembering(choose: Choose) -> Choose:
 schedule = remembering(search.schedule)
 
 
-def _question(op: MatMul, device: Device, fixed: Mapping[str, Any]) -> str | None:
-    """The digest of all that a choice depends on; None where a decision is none, which the scheduler will refuse."""
-    given = {name: value for name, value in fixed.items() if value is not None}
+def _question(op: MatMul, device: Device, decisions: Mapping[str, Any]) -> str | None:
+    """The digest of all that a choice depends on; None where text cannot say it: a part is of a class from outside."""
     try:
-        decisions = {name: encode(value) for name, value in given.items()}
+        asked = (
+            _digest_of(device),
+            encode(op),
+            {name: encode(part) for name, part in decisions.items()},
+        )
     except PlanError:
         return None
-    parts = (package_version(), source_digest(), _digest_of(device), encode(op), decisions)
+    parts = (package_version(), source_digest(), *asked)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -101,5 +105,5 @@ def _plans(kept: bytes, op: MatMul, device: Device) -> Plan | PlanSet | None:
         shared = {"op": op, "device": device, "packing": decode(document["packing"])}
         plans = tuple(decode_own(node, **shared) for node in document["plans"])
         return PlanSet(plans) if op.m is None else plans[0]
-    except (LadderError, ValueError, LookupError, TypeError):
+    except (LadderError, *MISREAD):
         return None
