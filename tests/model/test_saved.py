@@ -153,6 +153,8 @@ def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
     model = planned.build()
     wanted = model.on("emulator")(torch.from_numpy(X)).numpy()
     np.testing.assert_array_equal(planned.on("emulator")(torch.from_numpy(X)).numpy(), wanted)
+    packed = sum(one.nbytes for one in model.built.weights.values())
+    assert planned.on("emulator").weight_bytes >= packed
     bar = 0.01 * np.abs(wanted).max()
     np.testing.assert_allclose(wanted, planned.graph.run(X), rtol=0, atol=bar)
     model.save(tmp_path / "model")
