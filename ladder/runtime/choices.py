@@ -3,7 +3,9 @@
 A question is the operator, the device, what the caller fixed, and the source of the package; its answer is an entry of
 :mod:`ladder.runtime.entries`, beside the compiled kernels. An answer is plans, and every plan that is read is verified; one
 that cannot be read is a miss. Not kept is what depends on more than that: the answer to a question with measured plans, and
-plans with an epilogue by hand, whose stages may be code from outside the package.
+plans with an epilogue by hand, whose stages may be code from outside the package; nor what no text names, an operator or
+device of a class from outside. The source is that of the files: who patches the scheduler in a running process asks
+:func:`ladder.scheduler.schedule`, or sets ``LADDER_CACHE_DIR=off``.
 """
 
 from __future__ import annotations
