@@ -8,6 +8,8 @@ variable                    meaning
 ``LADDER_TUNED_DIR``        folder of measured plans; ``off`` leaves those that are shipped
 ``CUDA_HOME``/``CUDA_PATH``  a CUDA toolkit whose ``bin/nvcc`` is used when nvcc is not on PATH
 ==========================  ====================================================================================
+
+A folder may begin with ``~``, the user's home, which no shell replaces in a service's file or a container's.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ class Settings:
         """Read the environment now; an empty variable counts as unset."""
         env = os.environ if environment is None else environment
         return cls(
-            cache_dir=env.get("LADDER_CACHE_DIR") or None,
+            cache_dir=_folder(env, "LADDER_CACHE_DIR"),
             toolchain=env.get("LADDER_TOOLCHAIN") or "auto",
             cuda_home=env.get("CUDA_HOME") or env.get("CUDA_PATH") or None,
             path=env.get("PATH", os.defpath),
-            tuned_dir=env.get("LADDER_TUNED_DIR") or None,
+            tuned_dir=_folder(env, "LADDER_TUNED_DIR"),
         )
+
+
+def _folder(environment: Mapping[str, str], name: str) -> str | None:
+    return os.path.expanduser(environment.get(name, "")) or None  # noqa: PTH111 - pathlib raises where there is no home

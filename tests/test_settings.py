@@ -4,6 +4,8 @@ import ast
 import os
 from pathlib import Path
 
+import pytest
+
 import ladder
 from ladder.settings import Settings
 
@@ -25,6 +27,13 @@ def test_nothing_set_is_the_default():
     assert Settings.read(
         {"LADDER_CACHE_DIR": "", "LADDER_TOOLCHAIN": "", "LADDER_TUNED_DIR": ""}
     ) == Settings(path=os.defpath)
+
+
+@pytest.mark.parametrize("name, field", [("CACHE", "cache_dir"), ("TUNED", "tuned_dir")])
+def test_a_folder_below_home_is_not_one_named_tilde(monkeypatch, name, field):
+    monkeypatch.setenv("HOME", "/home/of/mine")
+    for given, folder in [("~/l", "/home/of/mine/l"), ("a/~", "a/~"), ("off", "off")]:
+        assert getattr(Settings.read({f"LADDER_{name}_DIR": given}), field) == folder
 
 
 def test_nobody_else_reads_the_environment():

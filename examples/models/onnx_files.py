@@ -5,7 +5,7 @@ python examples/models/onnx_files.py llama.onnx && ladder graph llama.onnx
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -205,8 +205,13 @@ def vit(weights: Weights, count: int) -> onnx.ModelProto:
 def main() -> None:
     import llama as torch_llama
 
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "path", help="file that is written, a LLaMA-3-8B decoder layer scaled down by 32"
+    )
+    path = parser.parse_args().path
     config = torch_llama.CONFIGS["llama-3-8b"].scaled(32)
-    onnx.save(llama(config, weights_of(torch_llama.layer(config))), sys.argv[1])
+    onnx.save(llama(config, weights_of(torch_llama.layer(config))), path)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ladder.runtime.build import compile_plan
 from ladder.runtime.layer import Layer, quantisation_plan, weight_of
 from ladder.runtime.load import load as load_kernel
 from ladder.runtime.packed import Packed
+from ladder.scheduler.packing import Packing
 from ladder.torch.tasks import Quantisation, tasks_of
 from ladder.ttype import Quantized
 
@@ -29,26 +30,27 @@ RECORD, KERNELS, WEIGHTS = "built.json", "kernels", "weights"
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """Kernels by their plans, and packed weights by the names of their constants.
+    """Kernels by their plans, and packed weights by the names of their constants and their packings.
 
-    It is where an executor takes both from, see :class:`ladder.torch.places.Builder`.
+    Layers that share a constant may read it in several packings, beside activations of several types. It is where an executor takes both from, see :class:`ladder.torch.places.Builder`.
     """
 
     kernels: Mapping[Any, Any]
-    weights: Mapping[str, Packed]
-    _there: dict[tuple[str, str], Packed] = field(default_factory=dict, repr=False)
+    weights: Mapping[tuple[str, Packing], Packed]
+    _there: dict[tuple[str, Packing, str], Packed] = field(default_factory=dict, repr=False)
 
     def kernel(self, plan: Any) -> Any:
         """The kernel of a plan."""
         return self.kernels[plan]
 
     def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:  # noqa: ARG002
-        """A packed weight on a device of torch."""
+        """A weight, packed for a kernel, on a device of torch."""
+        there = self.weights[name, kernel.packing]
         if device.type == "cpu":
-            return self.weights[name]
-        key = (name, str(device))
+            return there
+        key = (name, kernel.packing, str(device))
         if key not in self._there:
-            self._there[key] = self.weights[name].to(device)
+            self._there[key] = there.to(device)
         return self._there[key]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -64,7 +66,7 @@ class Built:
         for number, kernel in enumerate(self.kernels.values()):
             write_files(folder / KERNELS / str(number), kernel.artifact().files())
         record: dict[str, Any] = {"format": FORMAT, "kernels": len(self.kernels), "weights": []}
-        for number, (name, packed) in enumerate(self.weights.items()):
+        for number, ((name, _), packed) in enumerate(self.weights.items()):
             target = folder / WEIGHTS / str(number)
             target.mkdir(parents=True)
             arrays = packed.numpy().items()
@@ -95,14 +97,17 @@ def build(graph: Graph, layers: Iterable[Layer], device: Any) -> Built:
             assert isinstance(k, int)
             wanted.append(quantisation_plan(k, task.source.dtype, task.target, device))
     kernels = {plan: compile_plan(plan) for plan in dict.fromkeys(wanted) if plan is not None}
-    nodes = {graph.node(layer.node).inputs[1]: layer for layer in planned}
+    readers = {
+        (graph.node(layer.node).inputs[1], layer.plan.packing): layer
+        for layer in planned
+        if layer.plan is not None
+    }
 
-    def packed(name: str) -> Packed:
-        layer = nodes[name]
+    def packed(layer: Layer) -> Packed:
         found: Packed = kernels[layer.plan].pack(weight_of(graph, graph.node(layer.node)))
         return found
 
-    return Built(kernels, dict(zip(nodes, each(packed, list(nodes)), strict=True)))
+    return Built(kernels, dict(zip(readers, each(packed, list(readers.values())), strict=True)))
 
 
 def load(folder: Path) -> Built | None:
@@ -123,8 +128,8 @@ def load(folder: Path) -> Built | None:
             packing = kernels[one["kernel"]].packing
             return _packed(folder / WEIGHTS / str(number), packing, one["digests"])
 
-        names = [one["name"] for one in record["weights"]]
-        weights = dict(zip(names, each(packed, list(enumerate(record["weights"]))), strict=True))
+        keys = [(one["name"], kernels[one["kernel"]].packing) for one in record["weights"]]
+        weights = dict(zip(keys, each(packed, list(enumerate(record["weights"]))), strict=True))
     except (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise GraphError(
             f"kernels or packed weights cannot be read: {error}",

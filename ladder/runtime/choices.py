@@ -3,7 +3,9 @@
 A question is the operator, the device, what the caller fixed, and the source of the package; its answer is an entry of
 :mod:`ladder.runtime.entries`, beside the compiled kernels. An answer is plans, and every plan that is read is verified; one
 that cannot be read is a miss. Not kept is what depends on more than that: the answer to a question with measured plans, and
-plans with an epilogue by hand, whose stages may be code from outside the package.
+plans with an epilogue by hand, whose stages may be code from outside the package; nor what no text names, an operator or
+device of a class from outside. The source is that of the files: who patches the scheduler in a running process asks
+:func:`ladder.scheduler.schedule`, or sets ``LADDER_CACHE_DIR=off``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ladder.scheduler import search
 from ladder.scheduler.decisions import DEVICE
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
-from ladder.scheduler.serial import decode, decode_own, encode, encode_own
+from ladder.scheduler.serial import MISREAD, decode, decode_own, encode, encode_own
 from ladder.settings import Settings
 from ladder.ttile import Device
 
@@ -51,10 +53,11 @@ def remembering(choose: Choose) -> Choose:
         def search_for_it() -> Any:
             return choose(op, device, placement=placement, tuned=tuned, **fixed)
 
-        if not isinstance(op, MatMul) or tuned is not None or "epilogue" in fixed:
+        if not isinstance(op, MatMul) or tuned is not None:
             return search_for_it()
         on = accept(device, DEVICE, "device", at="schedule(device=...)", error=ScheduleError)
-        question = _question(op, on, {"placement": placement, **fixed})
+        decisions = search.fixed_decisions(placement, fixed)
+        question = None if "epilogue" in decisions else _question(op, on, decisions)
         if question is None:
             return search_for_it()
         entries = Entries(cache_folder(Settings.read()), FORM, ".json", OTHERWISE)
@@ -72,14 +75,17 @@ def remembering(choose: Choose) -> Choose:
 schedule = remembering(search.schedule)
 
 
-def _question(op: MatMul, device: Device, fixed: Mapping[str, Any]) -> str | None:
-    """The digest of all that a choice depends on; None where a decision is none, which the scheduler will refuse."""
-    given = {name: value for name, value in fixed.items() if value is not None}
+def _question(op: MatMul, device: Device, decisions: Mapping[str, Any]) -> str | None:
+    """The digest of all that a choice depends on; None where text cannot say it: a part is of a class from outside."""
     try:
-        decisions = {name: encode(value) for name, value in given.items()}
+        asked = (
+            _digest_of(device),
+            encode(op),
+            {name: encode(part) for name, part in decisions.items()},
+        )
     except PlanError:
         return None
-    parts = (package_version(), source_digest(), _digest_of(device), encode(op), decisions)
+    parts = (package_version(), source_digest(), *asked)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -101,5 +107,5 @@ def _plans(kept: bytes, op: MatMul, device: Device) -> Plan | PlanSet | None:
         shared = {"op": op, "device": device, "packing": decode(document["packing"])}
         plans = tuple(decode_own(node, **shared) for node in document["plans"])
         return PlanSet(plans) if op.m is None else plans[0]
-    except (LadderError, ValueError, LookupError, TypeError):
+    except (LadderError, *MISREAD):
         return None

@@ -122,7 +122,7 @@ def schedule(
     if isinstance(op, Dequantize):
         return schedule_dequantize(op, target, {**_given(beside), **fixed})
     op = accept(op, OPERATOR, "op", at="schedule", error=ScheduleError)
-    decisions = _decisions(placement, fixed)
+    decisions = fixed_decisions(placement, fixed)
     _refuse_types(op, target)
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
@@ -214,7 +214,7 @@ def shortlist(
             hint="give the operator an m, and a count of at least 1",
         )
     target = accept(device, DEVICE, "device", at="shortlist(device=...)", error=ScheduleError)
-    decisions = _decisions(placement, fixed)
+    decisions = fixed_decisions(placement, fixed)
     _refuse_types(op, target)
     _refuse_too_many_rows(op, decisions)
     packing = decisions.pop("packing", None) or choose_packing(op, target.features)
@@ -245,7 +245,12 @@ def _widened(before: Plan, best: Plan, *, measured: bool) -> Plan | None:
     return wider
 
 
-def _decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+def fixed_decisions(placement: str | None, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a caller of :func:`schedule` fixes, in the form in which a plan keeps it, ``placement`` as ``convert``.
+
+    Raises:
+        ScheduleError: a decision is unknown or of another kind than the plan's, or one kernel cannot have it.
+    """
     refuse_unknown(
         fixed,
         ("placement", *FIXABLE),

@@ -285,7 +285,7 @@ def _value(cls: type, text: str) -> Any:
 
 
 #: what Python raises where a part of a text is of another kind than its class asks for
-_MISREAD = (
+MISREAD = (
     TypeError,
     ValueError,
     KeyError,
@@ -302,7 +302,7 @@ def _reading(cls: type) -> Iterator[None]:
     """Turn whatever goes wrong in a text that was changed by hand into the one error that readers promise."""
     try:
         yield
-    except _MISREAD as error:
+    except MISREAD as error:
         raise PlanError(
             f"the text cannot be read: {type(error).__name__}: {error}",
             at=f"reading a {cls.__name__}",

@@ -25,6 +25,7 @@ from ladder.graph.matmul import MatMul
 from ladder.graph.operators import Coded
 from ladder.runtime.layer import Layer, weight_of
 from ladder.runtime.packed import to_torch
+from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.torch.bound import Bound, Captured
@@ -175,10 +176,11 @@ class Executor:
     @property
     def weight_bytes(self) -> int:
         """Bytes of packed weights and of all other constants that lie on the device."""
-        packed: dict[str, int] = {}
+        packed: dict[tuple[str, Packing], int] = {}
         for task in self.tasks:
             if isinstance(task, Product):
-                packed[self.graph.node(task.node).inputs[1]] = self.products[task.name].nbytes
+                key = (self.graph.node(task.node).inputs[1], self.plans[task.node].packing)
+                packed[key] = self.products[task.name].nbytes
         return sum(packed.values()) + sum(int(one.nbytes) for one in self._constants.values())
 
     def constant(self, name: str) -> Tensor:

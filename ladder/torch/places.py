@@ -23,6 +23,7 @@ from ladder.runtime.build import compile_plan
 from ladder.runtime.kernel import EMULATOR
 from ladder.runtime.layer import quantisation_plan
 from ladder.runtime.packed import Packed, to_torch
+from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.planset import PlanSet
 from ladder.torch.functions import torch_dtype
@@ -59,11 +60,12 @@ class Builder(Protocol):
 class Compiler:
     """Compiles what is asked for, through the cache of this machine, and packs weights on their device.
 
-    Of a plan set, each kernel waits for the first call with its number of rows. A weight is packed once for each device.
+    Of a plan set, each kernel waits for the first call with its number of rows. A weight is packed once for each device and
+    packing: layers that share it may read it in several.
     """
 
     def __init__(self) -> None:
-        self._packed: dict[tuple[str, str], Packed] = {}
+        self._packed: dict[tuple[str, Packing, str], Packed] = {}
 
     def kernel(self, plan: Any) -> Any:
         """See :class:`Builder`."""
@@ -71,7 +73,7 @@ class Compiler:
 
     def packed(self, name: str, kernel: Any, weight: Quantized, device: Any) -> Packed:
         """See :class:`Builder`."""
-        key = (name, str(device))
+        key = (name, kernel.packing, str(device))
         if key not in self._packed:
             on_host = device.type == "cpu"
             self._packed[key] = (

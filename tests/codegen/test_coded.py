@@ -53,15 +53,15 @@ def test_what_is_too_large_saturates(target: str, most: Any, emulated: Emulated)
     assert (y.min(), y.max()) == most
 
 
-def test_codes_are_those_of_onnx_in_steps_of_a_quarter() -> None:
-    """Sums of small integers are exact: every half is a tie, which goes to the even code."""
+def test_codes_are_those_of_onnx_in_steps_of_a_half(emulated: Emulated) -> None:
+    """C59: sums of small integers are exact, so that every half is a tie; it goes to the even code, in the kernel too."""
     step = Coded("int8", 2.0)
     op = ladder.matmul(1, 8, 16, activation="float16", weight="int4", epilogue=(step,))
     weights = ladder.Quantized(op.weight, np.eye(8, 16, dtype=np.uint8), None, None)
     x = np.arange(-8, 8, dtype=np.float16)[None]
     plan = ladder.schedule(op)
-    assert plan.run(x, weights).tolist() == [[-4, -4, -3, -2, -2, -2, -1, 0]]
-    assert op.reference(x, weights).tolist() == [[-4, -4, -3, -2, -2, -2, -1, 0]]
+    for y in (op.reference(x, weights), plan.run(x, weights), emulated(plan, x, weights)):
+        assert y.tolist() == [[-4, -4, -3, -2, -2, -2, -1, 0]]
 
 
 def test_a_kernel_without_codes_is_as_before_and_one_with_them_is_called(tmp_path: Any) -> None:

@@ -105,6 +105,8 @@ def test_models_are_imported_given_types_and_verified(arguments: list[str], tmp_
 def test_a_model_is_written_as_onnx(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("onnx")
+    assert "path" in run_example("models/onnx_files.py", tmp_path, "--help")
+    assert not list(tmp_path.iterdir())
     run_example("models/onnx_files.py", tmp_path, "llama.onnx")
     assert (tmp_path / "llama.onnx").stat().st_size > 100_000
 

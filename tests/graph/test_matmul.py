@@ -134,7 +134,7 @@ def test_activations_that_are_not_offered_are_refused_with_those_that_are():
 
 @pytest.mark.parametrize("out", ["int8", "int32"])
 def test_integer_outputs_are_refused(out):
-    """C59: sums are not requantised; an int8 output of a kernel would need a scale and a rounding rule of its own."""
+    """C59: codes are stored by a step that knows their scale (``Coded``), and never by an out type, which has none."""
     with pytest.raises(TypeDeclarationError):
         matmul(1, 32, 16, activation="int8", weight="int4", out=out)
 

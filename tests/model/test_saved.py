@@ -121,6 +121,18 @@ def eight_bit():
     return draft.graph().assign(ladder.Rule(weight="int8", group="channel", activation="int8"))
 
 
+def one_weight_in_two_packings():
+    """Activations of 16 bits read it in one, codes in another."""
+    draft = Draft()
+    x = draft.input("x", TensorType((3, 64), "float16"))
+    w = draft.constant("w", RNG.normal(size=(64, 64)).astype(np.float16))
+    y = draft.add(Linear((Activated("silu"),)), (x, w), "y")
+    draft.outputs = [draft.add(Linear(), (y, w), "z")]
+    plain = {"weight": "int8", "group": "channel"}
+    rules = [ladder.Rule(name="z", activation="int8", **plain), ladder.Rule(**plain)]
+    return draft.graph().assign(rules)
+
+
 LOADED = """
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = None  # importing either is an error
@@ -133,12 +145,18 @@ np.save(sys.argv[3], model.on("emulator")(x).numpy())
 
 @COMPILES
 @pytest.mark.filterwarnings("ignore:no CUDA compiler")
-@pytest.mark.parametrize("make", [small, eight_bit])
+@pytest.mark.parametrize("make", [small, eight_bit, one_weight_in_two_packings])
 def test_a_model_that_was_built_runs_without_tvm(make, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setenv("LADDER_CACHE_DIR", "off")
-    model = compile_graph(make()).build()
+    planned = compile_graph(make())
+    model = planned.build()
     wanted = model.on("emulator")(torch.from_numpy(X)).numpy()
+    np.testing.assert_array_equal(planned.on("emulator")(torch.from_numpy(X)).numpy(), wanted)
+    packed = sum(one.nbytes for one in model.built.weights.values())
+    assert planned.on("emulator").weight_bytes >= packed
+    bar = 0.01 * np.abs(wanted).max()
+    np.testing.assert_allclose(wanted, planned.graph.run(X), rtol=0, atol=bar)
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert again == model

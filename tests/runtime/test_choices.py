@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -86,8 +87,50 @@ def test_none_leaves_a_decision_open():
     asked = Search()
     asked.schedule(OP)
     asked.schedule(OP, "h200", placement=None, depth=None, tuned=None)
+    asked.schedule(OP, "h200", epilogue=None)
     asked.schedule(OP, ladder.devices["h200"])
     assert asked.count == 1
+
+
+def test_one_decision_in_several_forms_is_one_question():
+    asked = Search()
+    tiling = search.schedule(OP).tiling
+    for forms in (
+        ({"depth": 3}, {"depth": np.int64(3)}),
+        ({"m_range": (1, 8)}, {"m_range": [1, 8]}, {"m_range": (np.int32(1), 8)}),
+        ({"placement": "shared"}, {"convert": "shared"}, {"convert": np.str_("shared")}),
+        ({"lookahead": False}, {"lookahead": np.False_}),
+        ({"tiling": tiling}, {"tiling": replace(tiling, warps_k=np.int64(tiling.warps_k))}),
+    ):
+        before = asked.count
+        first, *others = [asked.schedule(OP, **form) for form in forms]
+        assert all(other == first for other in others)
+        assert asked.count == before + 1
+
+
+@dataclass(frozen=True)
+class OwnDevice(ladder.Device):
+    """A device from outside, which no text names."""
+
+
+@dataclass(frozen=True)
+class OwnMatMul(type(OP)):
+    """An operator from outside."""
+
+
+def of_class(cls, value):
+    return cls(**{field.name: getattr(value, field.name) for field in fields(value) if field.init})
+
+
+def test_what_no_text_names_is_not_kept(cache):
+    asked = Search()
+    device = of_class(OwnDevice, ladder.devices["h200"])
+    op = of_class(OwnMatMul, OP)
+    for _ in range(2):
+        assert asked.schedule(OP, device) == search.schedule(OP, device)
+        assert asked.schedule(op) == search.schedule(op)
+    assert asked.count == 4
+    assert not answers(cache)
 
 
 @pytest.mark.parametrize("name", ["source_digest", "package_version"])
@@ -110,6 +153,15 @@ DAMAGE = {
     ),
     "an illegal plan": lambda content: entries.sealed(
         content[64:].replace(b'"depth": ', b'"depth": 9')
+    ),
+    "half a number": lambda content: entries.sealed(
+        content[64:].replace(b'"n": 256', b'"n": {"$": "float", "of": "00"}')
+    ),
+    "no number": lambda content: entries.sealed(
+        content[64:].replace(b'"n": 256', b'"n": {"$": "fraction", "of": "1/0"}')
+    ),
+    "no operation": lambda content: entries.sealed(
+        content[64:].replace(b'"ops": [', b'"ops": [0, ')
     ),
     "an unknown class": lambda content: entries.sealed(content[64:].replace(b"Tiling", b"Tilting")),
 }
@@ -166,6 +218,10 @@ def test_every_other_decision_can_be_part_of_a_question(cache):
         ({"depht": 3}, ScheduleError),
         ({"depth": "three"}, ScheduleError),
         ({"depth": object()}, ScheduleError),
+        ({"depth": frozenset({1, "a"})}, ScheduleError),
+        ({"depth": 10**5000}, ScheduleError),
+        ({"depth": functools.reduce(lambda inner, _: (inner,), range(10**5), ())}, ScheduleError),
+        ({"depth": np.arange(3)}, ScheduleError),
         ({"placement": "global"}, ScheduleError),
         ({"tiling": 7}, ScheduleError),
         ({"device": "h2000"}, DeviceError),

@@ -144,6 +144,27 @@ def test_an_activation_among_weights_stays_an_activation():
     assert report.ok, str(report)
 
 
+@pytest.mark.parametrize("given", ["s", "z"])
+def test_codes_whose_scale_or_zero_is_an_input_are_no_weight(given):
+    """C57: what only a call knows is not left out of a constant."""
+    codes = RNG.integers(-8, 8, (4, 6)).astype(np.int8)
+    scales, zeros = F32([0.5, 1, 2, 4, 8, 16]), np.arange(-3, 3).astype(np.int8)
+    nodes = [
+        ("DequantizeLinear", ["w", "s", "z"], ["wf"], {"axis": 1}),
+        ("MatMul", ["x", "wf"], ["y"]),
+    ]
+    constants = {"w": codes, "s": scales, "z": zeros}
+    value = constants.pop(given)
+    proto = model(nodes, {"x": ["m", 4], given: [6]}, ["y"], **constants)
+    proto.graph.input[1].type.tensor_type.elem_type = onnx.helper.np_dtype_to_tensor_dtype(
+        value.dtype
+    )
+    graph = from_onnx(proto)
+    assert len(graph.of(Dequantize)) == 1
+    got = graph.run(np.eye(4), value)
+    np.testing.assert_array_equal(got, (codes - zeros.astype(int)) * scales)
+
+
 @pytest.mark.parametrize("opset, block", [(20, 0), (19, 0), (20, 32)])
 def test_int4_or_blocks_in_an_older_operator_set_are_refused(opset, block):
     """C57: int4 under operator set 20 is no valid model."""

@@ -129,6 +129,17 @@ def test_concat_of_layers_is_written_in_place(axis):
     assert laid.layouts.us < 0.01
 
 
+def test_a_concat_that_is_read_turned_is_written_turned_by_its_layers():
+    """C54: what the reader wants reaches the sources through the concat, so that nothing is converted."""
+    b = Build()
+    x = b.x(B, 16, 32)
+    joined = b.add(Concat(1), [b.linear(x, 24, name) for name in ("one", "two")], "joined")
+    out = b.linear(b.turn(joined, 0, 2, 1), 8, "out")
+    laid = check(b.done(out), 0, data(2, 16, 32), before=1)
+    assert not laid.layouts.of["one"].is_row_major
+    assert laid.layouts.of["joined"].transposed((0, 2, 1)).is_row_major
+
+
 def test_a_transpose_before_a_concat_near_a_layer():
     """C54: rank-3 transposes before Concat, whose other operands are plain inputs: never more conversions than before."""
     b = Build()
