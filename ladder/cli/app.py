@@ -23,7 +23,7 @@ from ladder.errors import LadderError
 
 def build() -> typer.Typer:
     """The command line; help is drawn by rich on a terminal only."""
-    from ladder.cli import bench, experiments, kernels, lists, models, plans, tune
+    from ladder.cli import bench, cache, experiments, kernels, lists, models, plans, tune
 
     app = typer.Typer(
         name="ladder",
@@ -43,6 +43,7 @@ def build() -> typer.Typer:
     app.command("bench")(bench.bench)
     app.command("tune")(tune.tune)
     app.command("experiment")(experiments.experiment)
+    app.command("cache")(cache.cache)
     app.command("graph")(models.graph)
     app.command("verify")(models.verify)
     return app

@@ -81,10 +81,13 @@ class Cache:
 
     Args:
         folder: where entries lie, or None to keep them in memory only.
+
+    Attributes:
+        entries: those on disk.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        self._entries = Entries(folder, FORMAT, ".zip", OTHERWISE)
+        self.entries = Entries(folder, FORMAT, ".zip", OTHERWISE)
         self._memory: dict[str, Artifact] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
@@ -97,7 +100,7 @@ class Cache:
     @property
     def folder(self) -> Path | None:
         """Where entries of this form lie."""
-        return self._entries.folder
+        return self.entries.folder
 
     def get(self, key: CacheKey) -> Artifact | None:
         """Return the stored artifact, or None where there is none that is whole."""
@@ -126,17 +129,17 @@ class Cache:
         Raises:
             CacheError: an entry cannot be removed.
         """
-        count = max(self._entries.clear(), len(self._memory))
+        count = max(self.entries.clear(), len(self._memory))
         self._memory.clear()
         return count
 
     def path(self, digest: str) -> Path | None:
         """Return the file of an entry, whether it is there or not."""
-        return self._entries.path(digest)
+        return self.entries.path(digest)
 
     def _get(self, digest: str) -> Artifact | None:
         found = self._memory.get(digest)
-        payload = None if found is not None else self._entries.read(digest)
+        payload = None if found is not None else self.entries.read(digest)
         if payload is not None:
             found = _artifact_of(payload)
         if found is not None:
@@ -145,7 +148,7 @@ class Cache:
 
     def _put(self, digest: str, artifact: Artifact) -> None:
         self._memory[digest] = artifact
-        self._entries.write(digest, _zip_of(artifact))
+        self.entries.write(digest, _zip_of(artifact))
 
     def _thread_lock(self, digest: str) -> threading.Lock:
         with self._guard:

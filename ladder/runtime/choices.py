@@ -38,6 +38,11 @@ OTHERWISE = "plans are searched for in every process"
 Choose = TypeVar("Choose", bound=Callable[..., Any])
 
 
+def entries_of(settings: Settings) -> Entries:
+    """Where answers are kept."""
+    return Entries(cache_folder(settings), FORM, ".json", OTHERWISE)
+
+
 def remembering(choose: Choose) -> Choose:
     """The function ``choose``, called as :func:`ladder.scheduler.search.schedule` is, with its answers kept."""
 
@@ -60,7 +65,7 @@ def remembering(choose: Choose) -> Choose:
         question = None if "epilogue" in decisions else _question(op, on, decisions)
         if question is None:
             return search_for_it()
-        entries = Entries(cache_folder(Settings.read()), FORM, ".json", OTHERWISE)
+        entries = entries_of(Settings.read())
         kept = entries.read(question)
         found = None if kept is None else _plans(kept, op, on)
         if found is None:

@@ -89,13 +89,17 @@ class Entries:
         Raises:
             CacheError: an entry cannot be removed.
         """
-        entries = [] if self.folder is None else list(self.folder.glob(f"*/*{self._suffix}"))
+        entries = self.files()
         try:
             for entry in entries:
                 entry.unlink(missing_ok=True)
         except OSError as error:
             raise CacheError(f"cannot remove: {error}", at=str(self.folder)) from error
         return len(entries)
+
+    def files(self) -> list[Path]:
+        """The files of all entries."""
+        return [] if self.folder is None else sorted(self.folder.glob(f"*/*{self._suffix}"))
 
 
 def sealed(payload: bytes) -> bytes:
