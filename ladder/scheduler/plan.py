@@ -222,8 +222,8 @@ class Plan:
         return tuple(dict.fromkeys(map(betas, self.program.affine)))
 
     @cached_property
-    def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
-        """``[classes][2]`` what the accumulators have to apply."""
+    def deferred(self) -> tuple[tuple[Affine, ...], ...]:
+        """What the accumulators have to apply, or S and Z, as :attr:`DecodeProgram.affine`."""
         return deferred(self)
 
     def sum_set_of(self, cls: int) -> int | None:
