@@ -90,6 +90,47 @@ def takes_zeros(plan: Plan) -> bool:
     return plan.packing.zero_dtype is not None and plan.zero != "register"
 
 
+class ZeroLanes(NamedTuple):
+    """How the Z of a register are made of packed zero points: ``Z = S * (zeros * factor + addend)``, S of ``register``."""
+
+    register: int
+    factor: Pair
+    addend: Pair
+
+
+def zero_lanes(plan: Plan) -> tuple[ZeroLanes, ...] | None:
+    """How offsets are made of zero points as they are packed, one entry for each register; None where they go by float32.
+
+    Zero points that are codes lie as two float16 beside each other. Their difference to beta, over the alpha of some S, has to
+    be a float16 for every code. S is exact with scales of float16, unless it is subnormal, so that Z is rounded once.
+    """
+    packing = plan.packing
+    dtypes = (packing.scale_dtype, packing.zero_dtype, plan.op.activation.dtype)
+    if not takes_zeros(plan) or packing.weight.zero != "integer" or not plan.has_groups:
+        return None
+    if any(dtype != np.float16 for dtype in dtypes):
+        return None
+    lanes, values = lanes_of(plan), packing.element.values
+    codes = tuple(Fraction(float(v)) for v in values[np.isfinite(values)])
+    ways = [
+        [
+            ZeroLanes(register, (-1 / g, -1 / h), (betas[0] / g, betas[1] / h))
+            for register, (g, h) in enumerate(lanes.factors)
+        ]
+        for betas in lanes.offsets
+    ]
+    found = [next((way for way in some if _is_exact(way, codes)), None) for some in ways]
+    made = tuple(way for way in found if way is not None)
+    return made if len(made) == len(found) else None
+
+
+def _is_exact(way: ZeroLanes, codes: tuple[Fraction, ...]) -> bool:
+    """Whether the fma of either row has numbers of float16, for every code."""
+    holds = LANE_FORMATS["float16"].holds
+    rows = zip(way.factor, way.addend, strict=True)
+    return all(holds(f) and holds(a) and all(holds(v * f + a) for v in codes) for f, a in rows)
+
+
 def own_numbers(plan: Plan) -> int:
     """Registers with numbers that are made of scales and zero points, not of other numbers."""
     lanes, compute = lanes_of(plan), plan.program.compute

@@ -15,6 +15,7 @@ from ladder.scheduler.scale_lanes import (
     is_exponent,
     lanes_of,
     takes_zeros,
+    zero_lanes,
 )
 from ladder.scheduler.single import Floats
 
@@ -66,7 +67,11 @@ class ScaleNumbers:
             if source is not None:
                 return self._times(source, half)
             return self._rounded(scale * self.unit * beta)
-        zero = self.zeros[:, half]
+        zero, made = self.zeros[:, half], zero_lanes(self.plan)
+        if made is not None:
+            register, factor, addend = made[place]
+            lane = zero * np.float32(factor[half]) + np.float32(addend[half])
+            return self._rounded(self._factor(register, half) * self._rounded(lane))
         if self.plan.packing.weight.zero == "rescaled":
             return self._rounded((scale * beta - zero) * self.unit)
         return self._rounded(scale * self.unit * (beta - zero))

@@ -13,12 +13,14 @@ import ladder
 from ladder.decode.program import Affine
 from ladder.scheduler import Plan, Tiling, choose_packing
 from ladder.scheduler.scale_lanes import (
+    ZeroLanes,
     affine_of,
     is_exponent,
     lanes_of,
     own_numbers,
     scale_lanes,
     takes_zeros,
+    zero_lanes,
 )
 from ladder.scheduler.scale_numbers import ScaleNumbers
 from ladder.ttype import TType
@@ -104,7 +106,8 @@ def test_numbers_are_those_of_the_formula_but_for_their_rounding(name):
 def test_zero_points_are_in_the_offsets(zero):
     plan = plan_of("int3", zero=zero)
     rng = np.random.default_rng(1)
-    scales, zeros = (rng.uniform(1, 2, (1, 2, 8)).astype(np.float32) for _ in range(2))
+    scales = rng.uniform(1, 2, (1, 2, 8)).astype(np.float16).astype(np.float32)
+    zeros = rng.integers(-4, 4, (1, 2, 8)).astype(np.float32)
     unit = np.float32(2.0**-16)
     numbers = ScaleNumbers(plan, unit, scales, zeros)
     for register in range(4):
@@ -114,6 +117,22 @@ def test_zero_points_are_in_the_offsets(zero):
         wanted = s * beta - z if zero == "rescaled" else s * (beta - z)
         _, offset = numbers.of(0, register)
         np.testing.assert_allclose(offset, wanted * float(unit), rtol=2.0**-11, atol=2.0**-25)
+
+
+def test_zero_points_that_are_codes_stay_in_the_lanes_where_that_is_exact():
+    made = zero_lanes(plan_of("int4", zero="integer"))
+    assert made == (ZeroLanes(0, (-1 / LOW, -1 / TOP), (Fraction(-8) / LOW, Fraction(-8) / TOP)),)
+    # of int3 a half over 2^24 is no float16: the other S of such lanes has a smaller alpha
+    assert [way.register for way in zero_lanes(plan_of("int3", zero="integer"))] == [0, 1]
+    for plan in (
+        plan_of("int4"),
+        plan_of("int4", zero="float"),
+        plan_of("int4", zero="integer", scale="bfloat16"),
+        plan_of("int4", zero="integer", group="channel"),
+        plan_of("int4", "bfloat16", zero="integer"),
+        plan_of("bipolar4", zero="integer"),  # 2^-25 is no float16
+    ):
+        assert zero_lanes(plan) is None
 
 
 def test_bits_of_exponents_where_a_lost_s_would_scale_nothing():

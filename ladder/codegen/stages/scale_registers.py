@@ -22,10 +22,12 @@ from ladder.decode.lanes import LANE_FORMATS
 from ladder.scheduler.scale_lanes import (
     Pair,
     Source,
+    ZeroLanes,
     affine_of,
     is_exponent,
     lanes_of,
     takes_zeros,
+    zero_lanes,
 )
 from ladder.scheduler.stage import ScaleRegisters
 from ladder.scheduler.unit import further
@@ -45,7 +47,7 @@ class ScaleRegistersEmitter:
         packing = kernel.plan.packing
         self.compute = kernel.plan.program.compute
         self.lanes = lanes_of(kernel.plan)
-        self.has_zeros = takes_zeros(kernel.plan)
+        self.has_zeros, self.zeros = takes_zeros(kernel.plan), zero_lanes(kernel.plan)
         self.convention = packing.weight.zero
         unit, more = kernel.arg["unit"][0], further(kernel.plan)
         self.unit = e.hold(unit if more == 1 else unit * e.f32(1 / more), "unit", "float32")
@@ -75,24 +77,29 @@ class ScaleRegistersEmitter:
                 e.store(self.factors, 0, self.exponents.factor(both))
                 self._derive(None)
             return
-        scales, zeros = (
-            self.metadata.rows_in_slot(name, 0, slot=slot, group=group)
-            for name in ("scales", "zeros")
-        )
+        scales = self.metadata.rows_in_slot("scales", 0, slot=slot, group=group)
         assert scales is not None, "the plan checker admits types with scales"
-        self._set(scales, zeros)
+        if self.zeros is None:
+            zeros = self.metadata.rows_in_slot("zeros", 0, slot=slot, group=group)
+            self._set(scales, zeros)
+            return
+        with e.stage(ScaleRegisters.name):
+            stored = self.metadata.both_in_slot("zeros", 0, slot=slot, group=group)
+        self._set(scales, None, stored)
 
-    def _set(self, scales: Rows, zeros: Rows | None) -> None:
+    def _set(self, scales: Rows, zeros: Rows | None, stored: Any = None) -> None:
+        """Make all numbers of scales and zero points in float32, or of zero points as they are ``stored``, two lanes."""
         with e.stage(ScaleRegisters.name):
             rows = self._held("scale", scales)
             e.store(self.factors, 0, self._factor(rows, self.lanes.factors[0]))
-            self._derive(rows, self._held("zero", zeros) if self.has_zeros and zeros else None)
+            held = self._held("zero", zeros) if self.has_zeros and zeros else None
+            self._derive(rows, held, stored)
 
     def _held(self, name: str, rows: Rows) -> Rows:
         g, h = (e.hold(value, f"{name}_{half}", "float32") for half, value in enumerate(rows))
         return g, h
 
-    def _derive(self, scales: Rows | None, zeros: Rows | None = None) -> None:
+    def _derive(self, scales: Rows | None, zeros: Rows | None = None, stored: Any = None) -> None:
         """All numbers after the first S: of an S before them where they can be, else of the scales."""
         lanes = self.lanes
         for place, alphas in enumerate(lanes.factors[1:], 1):
@@ -100,18 +107,30 @@ class ScaleRegistersEmitter:
             factor = self._times(source) if source else self._factor(scales, alphas)
             e.store(self.factors, place, factor)
         for place, betas in enumerate(lanes.offsets):
+            if stored is not None and self.zeros is not None:
+                e.store(self.offsets, place, self._offset_of(stored, self.zeros[place]))
+                continue
             source = None if zeros else self._source(len(lanes.factors) + place)
             offset = self._times(source) if source else self._offset(scales, zeros, betas)
             e.store(self.offsets, place, offset)
+
+    def _offset_of(self, stored: Any, zero: ZeroLanes) -> Any:
+        """Z of zero points as they are stored, by two fmas of two lanes."""
+        operands = stored, self._pair(zero.factor), self._pair(zero.addend)
+        lanes = e.call(_FMA[self.compute], *operands)
+        return e.call(_FMA[self.compute], self.factors[zero.register], lanes, e.u32(_MINUS_ZERO))
 
     def _source(self, place: int) -> Source | None:
         return self.lanes.source(place, self.compute)
 
     def _times(self, source: Source) -> Any:
         """An S times a number of either row."""
-        low, high = (LANE_FORMATS[self.compute].pattern(x) for x in source.ratio)
-        operands = e.u32(high << 16 | low), e.u32(_MINUS_ZERO)
+        operands = self._pair(source.ratio), e.u32(_MINUS_ZERO)
         return e.call(_FMA[self.compute], self.factors[source.register], *operands)
+
+    def _pair(self, numbers: Pair) -> Any:
+        low, high = (LANE_FORMATS[self.compute].pattern(x) for x in numbers)
+        return e.u32(high << 16 | low)
 
     def _factor(self, scales: Rows | None, alphas: Pair) -> Any:
         assert scales is not None, "the plan checker admits exponents where all S are products"
