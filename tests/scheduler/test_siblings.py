@@ -6,6 +6,7 @@ from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import choose_packing, schedule
 from ladder.scheduler.candidates import shapes
+from ladder.scheduler.ranking import TIE
 from ladder.scheduler.siblings import plans_of, walks_of
 
 H200 = devices["h200"]
@@ -44,3 +45,12 @@ def test_many_tokens_are_not():
     )
     for siblings in (s for shape in found for s in shape if s.plan.tiling.tokens > 64):
         assert len(siblings.walks) <= 2
+
+
+def test_among_equals_the_ring_whose_turn_takes_most_blocks_is_chosen():
+    """Five, eight and ten slots of int3 are estimated alike; a turn of eight takes four blocks, one of five takes one."""
+    op = matmul(32, 28672, 8192, activation="float16", weight=types["int3"].grouped(128))
+    chosen = schedule(op, "h200")
+    assert (chosen.depth, chosen.turns_together) == (8, 4)
+    fewer = chosen.with_(depth=5)
+    assert fewer.cost(32).us <= chosen.cost(32).us * (1 + TIE)
