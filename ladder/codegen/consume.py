@@ -164,7 +164,7 @@ class Consume:
         cls = self.program.step_class[atom_step]
         if self.zero is not None:
             fragment = self.zero.subtract(fragment, 0, cls)
-        return fragment if self.scale is None else self.scale.apply(fragment, step, cls)
+        return fragment if self.scale is None else self.scale.apply(fragment, step, atom_step)
 
     def _products(self, activations: Any, first: int, fragments: list[list[Any]]) -> None:
         with e.stage("multiply"):

@@ -4,8 +4,8 @@ TensorIR spells loads, integer operations and ``T.ptx`` instructions itself. ``T
 compiler from moving it; operations of hot decode code stand here instead as non-volatile device functions, so that
 they may be scheduled between tensor-core instructions. Each entry has the text and the pipe that issues it.
 
-The emulator reads the PTX in the text: what a register operation means is in :mod:`ladder.codegen.semantics`, by
-:mod:`ladder.emulator.alu`, what an operation on memory means in :mod:`ladder.emulator.translate_special`
+The emulator reads the PTX in the text: what a register operation means is in :mod:`ladder.codegen.semantics` (of several
+instructions together under the entry's name), by :mod:`ladder.emulator.alu`, what an operation on memory means in :mod:`ladder.emulator.translate_special`
 (asynchronous ones: ``translate_async``).
 """
 
@@ -76,10 +76,16 @@ def _table(*entries: Intrinsic) -> dict[str, Intrinsic]:
     return table
 
 
+_HALVES = "{ .reg .b16 low, high; mov.b32 {low, high}, %1; "
+
 #: PTX ISA: lop3, shf, prmt, fma, abs and max (half), cvt, ex2, rcp
 INTRINSICS: dict[str, Intrinsic] = _table(
     Intrinsic("shf_l", ("r", "r"), "r", "shf.l.wrap.b32 %0, %1, %1, %2;", "alu"),
     Intrinsic("prmt", ("r", "r", "r"), "r", "prmt.b32 %0, %1, %2, %3;", "alu"),
+    # ptxas makes no instruction of these: a product of two lanes reads one half of a register for both
+    Intrinsic("low_twice", ("r",), "r", _HALVES + "mov.b32 %0, {low, low}; }", "alu"),
+    Intrinsic("high_twice", ("r",), "r", _HALVES + "mov.b32 %0, {high, high}; }", "alu"),
+    Intrinsic("max_s16x2", ("r", "r"), "r", "max.s16x2 %0, %1, %2;", "alu"),
     Intrinsic("fma_f16x2", ("r", "r", "r"), "r", "fma.rn.f16x2 %0, %1, %2, %3;", "fma"),
     Intrinsic("fma_bf16x2", ("r", "r", "r"), "r", "fma.rn.bf16x2 %0, %1, %2, %3;", "fma"),
     Intrinsic("fma_f32", ("f", "f", "f"), "f", "fma.rn.f32 %0, %1, %2, %3;", "fma", "float32"),

@@ -15,12 +15,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ladder.codegen.truth_tables import Bits, Meaning, lop3_function
 from ladder.scheduler import single
 
-Bits = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
-Meaning = Callable[..., npt.NDArray[np.generic]]
 
 _U8, _U16, _U32, _U64 = np.uint8, np.uint16, np.uint32, np.uint64
 
@@ -33,49 +32,6 @@ def _words(x: npt.ArrayLike) -> Bits:
 
 
 # ---- integer -----------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=256)
-def lop3_function(table: int) -> Meaning:
-    """Return ``f(a, b, c)`` for a lop3 truth table (PTX ISA lop3: a = 0xF0, b = 0xCC, c = 0xAA), in few operations."""
-    low, high = table & 0x0F, table >> 4 & 0x0F  # the halves for a = 0 and a = 1
-    if low == high:
-        return lambda a, b, c: _two(low, b, c) | (a & _U32(0))
-    if low == 0:
-        return lambda a, b, c: a & _two(high, b, c)
-    if high == 0:
-        return lambda a, b, c: ~a & _two(low, b, c)
-    if high == 0x0F:
-        return lambda a, b, c: a | _two(low, b, c)
-    if low == 0x0F:
-        return lambda a, b, c: ~a | _two(high, b, c)
-    if low == high ^ 0x0F:
-        return lambda a, b, c: a ^ _two(low, b, c)
-    return lambda a, b, c: (a & _two(high, b, c)) | (~a & _two(low, b, c))
-
-
-_TWO: tuple[Callable[[Bits, Bits], Bits], ...] = (
-    lambda b, c: (b | c) & _U32(0),
-    lambda b, c: ~(b | c),
-    lambda b, c: ~b & c,
-    lambda b, c: ~b | (c & _U32(0)),
-    lambda b, c: b & ~c,
-    lambda b, c: ~c | (b & _U32(0)),
-    lambda b, c: b ^ c,
-    lambda b, c: ~(b & c),
-    lambda b, c: b & c,
-    lambda b, c: ~(b ^ c),
-    lambda b, c: c | (b & _U32(0)),
-    lambda b, c: ~b | c,
-    lambda b, c: b | (c & _U32(0)),
-    lambda b, c: b | ~c,
-    lambda b, c: b | c,
-    lambda b, c: ~((b | c) & _U32(0)),
-)
-
-
-def _two(table: int, b: Bits, c: Bits) -> Bits:
-    return _TWO[table](b, c)
 
 
 def lop3(a: Bits, b: Bits, c: Bits, table: int) -> Bits:
@@ -264,6 +220,12 @@ _LANEWISE = {
 }
 
 
+def max_s16x2(a: Bits, b: Bits) -> Bits:
+    """The larger of two signed integers in either half (PTX ISA max.s16x2)."""
+    x, y = (np.ascontiguousarray(v, _U32)[..., None].view(np.int16) for v in (a, b))
+    return np.ascontiguousarray(np.maximum(x, y)).view(_U32)[..., 0]
+
+
 # ---- conversions -------------------------------------------------------------------------------------------------
 
 
@@ -364,6 +326,9 @@ MEANINGS: dict[str, Meaning] = {
     "shf_r_wrap": functools.partial(shf, left=False, clamp=False),
     "shf_l_clamp": functools.partial(shf, left=True, clamp=True),
     "shf_r_clamp": functools.partial(shf, left=False, clamp=True),
+    "max_s16x2": max_s16x2,
+    "low_twice": lambda x: prmt(x, x, _U32(0x1010)),
+    "high_twice": lambda x: prmt(x, x, _U32(0x3232)),
     "fma_f16x2": fma_f16x2,
     "fma_bf16x2": fma_bf16x2,
     "add_f16x2": add_f16x2,

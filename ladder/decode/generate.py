@@ -1,7 +1,8 @@
 """Write the shipped programs anew: ``python -m ladder.decode.generate``.
 
 Every element type of the catalogue is searched for both compute types; each program is proven before it is written. Beside
-a program with several accumulator classes goes the cheapest one with a single class that reads the same words.
+a program with several accumulator classes goes the cheapest one with a single class that reads the same words, and beside one
+that finishes lanes by an fma the one for lanes that are scaled in registers.
 Types whose values overflow a compute type have no program for it.
 """
 
@@ -15,9 +16,10 @@ from ladder.decode.derive import search_program
 from ladder.decode.lanes import LANE_FORMATS
 from ladder.decode.program import DecodeProgram
 from ladder.decode.prove import prove
+from ladder.decode.scaled import search_scaled
 from ladder.decode.serial import FORMAT, dump
 from ladder.decode.single import search_one_class
-from ladder.decode.store import DATA, INDEX, digest
+from ladder.decode.store import BESIDE, DATA, INDEX, digest
 from ladder.decode.values import ValueSet
 from ladder.errors import LosslessError
 from ladder.registry import types
@@ -32,7 +34,7 @@ def elements() -> tuple[TType, ...]:
 def write(folder: Path) -> int:
     """Write index and programs below ``folder``; returns the number of programs."""
     known: dict[str, str] = {}
-    single: dict[str, str] = {}
+    beside: dict[str, dict[str, str]] = {kind: {} for kind in BESIDE}
     for element in elements():
         values = ValueSet.of(element)
         for compute in LANE_FORMATS:
@@ -42,24 +44,29 @@ def write(folder: Path) -> int:
                 continue
             prove(program, element)
             key = digest(values, compute)
-            if key not in known and (one := _one_class(values, program)) is not None:
-                prove(one, element)
-                single[key] = f"{compute}/{element.name}.one_class.json"
-                _put(folder / single[key], one)
+            others = {} if key in known else _beside(values, program)
+            for kind, other in others.items():
+                prove(other, element)
+                beside[kind][key] = f"{compute}/{element.name}.{kind}.json"
+                _put(folder / beside[kind][key], other)
             file = known.setdefault(key, f"{compute}/{element.name}.json")
             _put(folder / file, program)
     index = {
         "format": FORMAT,
         "programs": dict(sorted(known.items())),
-        "one_class": dict(sorted(single.items())),
+        **{kind: dict(sorted(files.items())) for kind, files in beside.items()},
     }
     (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     return len(known)
 
 
-def _one_class(values: ValueSet, program: DecodeProgram) -> DecodeProgram | None:
-    """The program with one class for the same words, where the program has several."""
-    return search_one_class(values, program) if program.classes > 1 else None
+def _beside(values: ValueSet, program: DecodeProgram) -> dict[str, DecodeProgram]:
+    """Other programs for the same words, by their kind of :data:`~ladder.decode.store.BESIDE`."""
+    found = {
+        "one_class": search_one_class(values, program) if program.classes > 1 else None,
+        "scaled": search_scaled(values, program),
+    }
+    return {kind: other for kind, other in found.items() if other is not None}
 
 
 def _put(path: Path, program: DecodeProgram) -> None:

@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Literal
 
+from ladder.decode.geometry import REGISTERS
 from ladder.decode.lanes import FORMATS
 
 OpKind = Literal["lop3", "shf", "shl", "shr", "prmt", "fma", "cvt", "lds"]
@@ -147,7 +148,8 @@ class DecodeProgram:
         slots: ``[steps][4][lanes]`` places of the codes of each fragment register's lanes, lowest first.
         relabels: tables ``code -> stored bits``, each a permutation of ``0 .. 2**bits-1``; a ``range`` keeps them as they are.
         step_class: ``[steps]`` accumulator class of each step.
-        affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8.
+        affine: ``[classes][2]`` what is deferred to the accumulators for rows g and g+8; ``[classes][4]``, for a0..a3, where
+            lanes have to be scaled in registers (:mod:`ladder.decode.scaled`).
         table: lookup table or None.
         undefined: codes that must not occur in weights (NaN codes that the form cannot carry, unused codes).
         lossless: whether every defined code decodes to exactly its declared value.
@@ -167,7 +169,7 @@ class DecodeProgram:
     slots: tuple[tuple[tuple[Slot, ...], ...], ...]
     relabels: tuple[Sequence[int], ...]
     step_class: tuple[int, ...]
-    affine: tuple[tuple[Affine, Affine], ...]
+    affine: tuple[tuple[Affine, ...], ...]
     table: Table | None = None
     undefined: tuple[int, ...] = field(default=())
     lossless: bool = True
@@ -217,6 +219,16 @@ class DecodeProgram:
     def is_identity(self) -> bool:
         """Whether packed words are the fragment's registers: codes are lane values, in the order of the fragment."""
         return not self.ops and self.relabels == (range(1 << self.bits),)
+
+    def deferred(self, step: int, register: int) -> Affine:
+        """What register a0..a3 (0..3) of a step defers."""
+        row = self.affine[self.step_class[step]]
+        return row[register % len(row)]
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether lanes have to be scaled in registers: registers of one row may defer different maps."""
+        return any(len(row) == REGISTERS for row in self.affine)
 
     @property
     def classes(self) -> int:

@@ -157,7 +157,7 @@ def _pack(program: DecodeProgram, slots: list[Slot], codes: np.ndarray) -> Words
 
 def _affine(program: DecodeProgram, place: int) -> Affine:
     step, register = divmod(place // program.lanes, REGISTERS)
-    return program.affine[program.step_class[step]][register & 1]
+    return program.deferred(step, register)
 
 
 def expected(program: DecodeProgram, element: Element) -> dict[int, Fraction | float]:

@@ -122,9 +122,10 @@ def decode_atom(program: DecodeProgram, words: Words) -> FloatArray:
     _check(words, (program.words, LANES), "words")
     registers = fragments(program, words)
     lanes = FORMATS[program.compute].table[lane_patterns(program, registers)]
-    for step, cls in enumerate(program.step_class):
-        for row_half, affine in enumerate(program.affine[cls]):
-            part = lanes[..., step, row_half::2, :, :]
+    for step in range(program.steps):
+        for register in range(REGISTERS):
+            affine = program.deferred(step, register)
+            part = lanes[..., step, register, :, :]
             part *= float(affine.alpha)
             part += float(affine.beta)
     order = np.moveaxis(lanes, -2, -4)

@@ -85,7 +85,7 @@ def _read(data: dict[str, Any]) -> DecodeProgram:
         slots=tuple(tuple(tuple(map(_slot, lanes)) for lanes in step) for step in data["slots"]),
         relabels=tuple(range(t) if isinstance(t, int) else tuple(t) for t in data["relabels"]),
         step_class=tuple(data["step_class"]),
-        affine=tuple((_affine(a), _affine(b)) for a, b in data["affine"]),
+        affine=tuple(tuple(map(_affine, row)) for row in data["affine"]),
         table=Table(tuple(data["table"][1:]), int(data["table"][0])) if data["table"] else None,
         undefined=tuple(data["undefined"]),
         lossless=bool(data["lossless"]),

@@ -20,6 +20,8 @@ from ladder.errors import DecodeError
 
 DATA = Path(__file__).with_name("data")
 INDEX = "index.json"
+#: programs for the same words as another one: with one accumulator class, and for lanes that are scaled in registers
+BESIDE = ("one_class", "scaled")
 
 _HINT = "the installed package is damaged: install it anew, or run python -m ladder.decode.generate"
 
@@ -45,15 +47,15 @@ def shipped(values: ValueSet, compute: str) -> DecodeProgram | None:
     return None if file is None else load(read(DATA / file))
 
 
-def shipped_one_class(values: ValueSet, compute: str) -> DecodeProgram | None:
-    """The shipped program with one accumulator class beside a shipped program with several, or None."""
-    file = index("one_class").get(digest(values, compute))
+def shipped_beside(kind: str, values: ValueSet, compute: str) -> DecodeProgram | None:
+    """The shipped program of a ``kind`` of :data:`BESIDE` for the words of the shipped program, or None."""
+    file = index(kind).get(digest(values, compute))
     return None if file is None else load(read(DATA / file))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1 + len(BESIDE))
 def index(kind: str = "programs") -> Mapping[str, str]:
-    """Digest -> file below the data folder, of the ``programs`` or of those with ``one_class``."""
+    """Digest -> file below the data folder, of the ``programs`` or of a kind that stands beside them."""
     data = read(DATA / INDEX)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise DecodeError(

@@ -9,6 +9,7 @@ from ladder.decode.derive import FEATURES, derive
 from ladder.decode.generate import elements
 from ladder.decode.lanes import LANE_FORMATS, NARROW_FORMATS
 from ladder.decode.program import DecodeProgram
+from ladder.decode.scaled import scaled
 from ladder.decode.single import one_class
 from ladder.decode.tables import in_registers
 from ladder.decode.text import markdown
@@ -25,10 +26,14 @@ packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute
 * **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
 * **classes**: accumulator sets, where deferred factors differ between steps. Where the cheapest program has several, the
   row below it (needs: *one class*) is what warpgroups run: another program over the same packed words.
+* **scaled**: where a program finishes lanes by an fma, the row below it (needs: *scaled*) is what kernels run that scale decoded
+  weights in registers: the same words, each register with the factor and zero that its mask leaves, which the kernel's own fma
+  applies.
 * **table**: shared memory of a lookup table, replicated for the 32 lanes. Where a program looks part of the codes up there, the
   row below it (needs: *registers*) is what kernels run that have no shared memory or time of it left: the same words, looked up
   in registers alone.
-* **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero.
+* **deferred**: what the float32 accumulators make good, exactly: factors (two where rows g and g+8 differ), and a zero. Of
+  *scaled* programs: what the scales of registers do.
 * **values**: exact, or rounded to nearest even in the compute type; codes that mean NaN or infinity and that the form
   cannot carry, and unused codes, must not occur in weights.
 * A type without a row for a compute type has a value that would overflow there; for one of 8 or 4 bits, a value that is not exact.
@@ -48,13 +53,16 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
             single = one_class(element, plain)
             if single is not None and single != plain:
                 yield "one class", single
+            other = scaled(element, plain)
+            if other is not None:
+                yield "scaled", other
             alone = in_registers(element, plain)
             if alone is not None:
                 yield "registers", alone
             for feature in sorted(FEATURES):
-                other = derive(element, compute, features=frozenset({feature}))
-                if other != plain:
-                    yield feature, other
+                with_it = derive(element, compute, features=frozenset({feature}))
+                if with_it != plain:
+                    yield feature, with_it
         yield from _narrow(element)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from ladder.decode.complete import is_power_of_two
+from ladder.decode.geometry import HALVES
 from ladder.decode.program import LANE_ADDRESS, Affine, Const, DecodeProgram, Op, Operand
 
 #: truth tables of lop3 that people know, as expressions of the operands
@@ -85,9 +86,8 @@ def _bits(bits: tuple[int, ...]) -> str:
 
 def _notes(program: DecodeProgram) -> list[str]:
     lines = []
-    for number, (low, high) in enumerate(program.affine):
-        rows = affine(low) if low == high else f"{affine(low)} (rows g), {affine(high)} (rows g+8)"
-        lines.append(f"  class {number}: value = {rows}")
+    for number, row in enumerate(program.affine):
+        lines.append(f"  class {number}: value = {_maps(row)}")
     if program.table:
         size = f"{len(program.table.entries)} entries, {program.table.nbytes // 1024} KiB"
         lines.append(f"  table: {size} of shared memory")
@@ -97,6 +97,14 @@ def _notes(program: DecodeProgram) -> list[str]:
         lines.append("  the search ended at its budget: a cheaper program may exist")
     lines.append(f"  {'exact' if program.lossless else 'values are rounded to ' + program.compute}")
     return lines
+
+
+def _maps(row: tuple[Affine, ...]) -> str:
+    """What a class defers: one map for all, or those of either row or of each register."""
+    if len(set(row)) == 1:
+        return affine(row[0])
+    names = ("rows g", "rows g+8") if len(row) == HALVES else ("a0", "a1", "a2", "a3")
+    return ", ".join(f"{affine(a)} ({name})" for a, name in zip(row, names, strict=True))
 
 
 def pipes(program: DecodeProgram) -> str:
@@ -121,7 +129,7 @@ def number(x: Fraction) -> str:
 
 
 def deferred(program: DecodeProgram) -> str:
-    """What the accumulators have to make good, ``2^20, 2^24; zero 8``: the factors, and minus the common beta."""
+    """What is left to others, ``2^20, 2^24; zero 8``: the factors, and minus each beta."""
     maps = [a for pair in program.affine for a in pair]
     parts = []
     if any(a.alpha != 1 for a in maps):

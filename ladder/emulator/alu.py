@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ladder.codegen import semantics as s
+from ladder.codegen.truth_tables import lop3_function
 from ladder.emulator.report import Fault
 
 Function = Callable[..., Any]
@@ -43,7 +44,7 @@ def alu_function(text: str) -> Function | None:
 def _lop3(words: list[str]) -> Function | None:
     if words != ["lop3", "b32"]:
         return None
-    return lambda a, b, c, table: s.lop3_function(int(table))(a, b, c)
+    return lambda a, b, c, table: lop3_function(int(table))(a, b, c)
 
 
 def _prmt(words: list[str]) -> Function | None:
@@ -106,6 +107,8 @@ def _greatest(words: list[str]) -> Function | None:
     pair = _pair_type(words)
     if pair and words[1:] == ["NaN", pair]:
         return s.MEANINGS[f"max_nan_{pair}"]
+    if words[1:] == ["s16x2"]:
+        return s.MEANINGS["max_s16x2"]
     return _arithmetic("max", np.fmax)(words)
 
 

@@ -1,7 +1,7 @@
 """Meanings of device functions: read from their own text, or from a table of names.
 
 A device function whose text is one non-volatile PTX instruction means what that instruction means, so the text that the GPU runs
-is the text that the emulator reads:
+is the text that the emulator reads; of several instructions the name says what they do together:
 
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));  -->  prmt(a, b, c)
 """
@@ -57,10 +57,13 @@ def meaning(name: str, text: str, table: Mapping[str, Function] | None = None) -
     """
     if table is not None and name in table:
         return Meaning(table[name])
-    found = _ASM.search(text)
+    found, short = _ASM.search(text), name.removeprefix("ladder_")
     if found is not None and text.count("asm") == 1:
-        return _from_asm(name, text, found) if found.group(2).strip() else Meaning(_same)
-    short = name.removeprefix("ladder_")
+        body = found.group(2).strip()
+        if not body:
+            return Meaning(_same)
+        if ";" not in body.rstrip(";") or short not in MEANINGS:
+            return _from_asm(name, text, found)
     if short in MEANINGS:
         return Meaning(MEANINGS[short])
     raise Fault(

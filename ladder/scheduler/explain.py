@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from ladder.decode.geometry import HALVES
 from ladder.errors import ScheduleError
 from ladder.scheduler.beside import beside_lines
 from ladder.scheduler.candidates import Rejected
@@ -86,11 +87,12 @@ def decode_lines(plan: Plan) -> list[str]:
     ]
     for number, pair in enumerate(program.affine):
         if not all(affine.is_identity for affine in pair):
-            halves = "; ".join(
-                f"value = {float(affine.alpha):g} * lane {float(affine.beta):+g} in {rows}"
-                for affine, rows in zip(pair, ("rows 0-7", "rows 8-15"), strict=True)
+            places = ("rows 0-7", "rows 8-15") if len(pair) == HALVES else ("a0", "a1", "a2", "a3")
+            maps = "; ".join(
+                f"value = {float(affine.alpha):g} * lane {float(affine.beta):+g} in {place}"
+                for affine, place in zip(pair, places, strict=True)
             )
-            lines.append(f"deferred, class {number}: {halves}")
+            lines.append(f"deferred, class {number}: {maps}")
     if program.undefined:
         lines.append(f"codes {program.undefined} must not occur in weights")
     return lines

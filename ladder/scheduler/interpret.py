@@ -27,9 +27,11 @@ from ladder.scheduler.operand_check import check_operands
 from ladder.scheduler.packing import METADATA_ROWS, TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import index_of
+from ladder.scheduler.scale_numbers import ScaleNumbers
 from ladder.scheduler.single import Floats, dots, fma
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.tiling import TILE_TOKENS
+from ladder.scheduler.unit import further
 from ladder.scheduler.zero import register_shifts
 from ladder.ttype import Quantized, compute_type
 
@@ -40,6 +42,8 @@ Packed = Mapping[str, NDArray[Any]]
 
 #: weights that are decoded at once
 CHUNK_ELEMENTS = 1 << 22
+#: rows and columns of a row tile and step that one fragment register holds, of all lanes
+HALF_ROWS, HALF_COLUMNS = 8, 8
 
 
 def run(
@@ -255,35 +259,34 @@ class _Rows:
             for step in self._steps(block * cut.block_k, cut.block_k):
                 k = self._columns(step)
                 group = k.start // cut.padded_group if plan.has_groups else 0
-                cls = plan.program.step_class[step % plan.program.steps]
-                _add(sums, dots(x[:, k], self._fragment(k, cls, group)))
+                _add(sums, dots(x[:, k], self._fragment(step, group)))
         total = sums.astype(np.float32)
         if plan.scale == "register":
             unit: Floats = self.packed["unit"][1:]
-            return total * unit
+            scaled: Floats = total * (unit * np.float32(further(plan)))
+            return scaled
         ((g, h),) = plan.deferred
         factor: Floats = self._scale(0) * self._by_row(float(g.alpha), float(h.alpha))
         return total * factor
 
-    def _scaled(self, lanes: Floats, cls: int, group: int) -> Floats:
-        """Weights ``[rows, 16]`` scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
-        plan = self.plan
-        g, h = plan.deferred[cls]
-        alpha = self._by_row(float(g.alpha), float(h.alpha))
-        beta = self._by_row(float(g.beta), float(h.beta))
-        unit, scale = self.packed["unit"][0], self._scale(group)
-        if self.zeros is None or plan.zero == "register":
-            offset = scale * unit * beta
-        elif plan.packing.weight.zero == "rescaled":
-            offset = (scale * beta - self.zeros[:, group]) * unit
-        else:
-            offset = scale * unit * (beta - self.zeros[:, group])
-        compute = plan.op.activation.dtype
-        factor, offset = (
-            part.astype(compute).astype(np.float64)[:, None]
-            for part in (scale * (unit * alpha), offset)
+    def _scaled(self, lanes: Floats, atom_step: int, group: int) -> Floats:
+        """Weights ``[rows, 16]`` of a step, scaled in registers: ``lane * S + Z`` rounded once, S and Z of the compute type."""
+        compute = self.plan.op.activation.dtype
+        numbers = ScaleNumbers(
+            self.plan,
+            self.packed["unit"][0] * np.float32(1 / further(self.plan)),
+            self._scale(group).reshape(-1, 2, HALF_ROWS),
+            None if self.zeros is None else self.zeros[:, group].reshape(-1, 2, HALF_ROWS),
         )
-        scaled: Floats = (lanes * factor + offset).astype(compute).astype(np.float32)
+        scaled = np.empty_like(lanes)
+        # [tile, row half, g, k half, column]; register i holds rows of half i & 1, columns of half i >> 1
+        parts, out = (x.reshape(-1, 2, HALF_ROWS, 2, HALF_COLUMNS) for x in (lanes, scaled))
+        for register in range(4):
+            part = np.s_[:, register & 1, :, register >> 1]
+            factor, offset = (
+                x.astype(np.float64)[..., None] for x in numbers.of(atom_step, register)
+            )
+            out[part] = (parts[part] * factor + offset).astype(compute)
         return scaled
 
     def _flush(self, total: Floats, x: Floats, steps: list[int], group: int) -> Floats:
@@ -295,7 +298,7 @@ class _Rows:
         for step in steps:
             cls = program.step_class[step % program.steps]
             k = self._columns(step)
-            _add(accumulators[cls], dots(x[:, k], self._fragment(k, cls, group)))
+            _add(accumulators[cls], dots(x[:, k], self._fragment(step, group)))
             into = plan.sum_set_of(cls)
             if into is not None:
                 _add(sums[into], x[:, k].sum(axis=1, keepdims=True, dtype=np.float64))
@@ -317,12 +320,12 @@ class _Rows:
         step_k = self.plan.program.step_k
         return slice(step * step_k, (step + 1) * step_k)
 
-    def _fragment(self, k: slice, cls: int, group: int) -> Floats:
+    def _fragment(self, step: int, group: int) -> Floats:
         """Weights ``[rows, 16]`` of one step as the mma reads them: zero points taken off and scaled where that is in registers."""
-        lanes = self.lanes[:, k]
+        lanes, atom_step = self.lanes[:, self._columns(step)], step % self.plan.program.steps
         if self.plan.zero == "register":
-            lanes = self._taken_off(lanes, cls, group)
-        return self._scaled(lanes, cls, group) if self.plan.scale == "register" else lanes
+            lanes = self._taken_off(lanes, self.plan.program.step_class[atom_step], group)
+        return self._scaled(lanes, atom_step, group) if self.plan.scale == "register" else lanes
 
     def _taken_off(self, lanes: Floats, cls: int, group: int) -> Floats:
         """Lanes ``[rows, 16]`` without their zero points, exactly."""

@@ -126,9 +126,7 @@ class Packing:
     @cached_property
     def scale_dtype(self) -> np.dtype[Any] | None:
         """dtype of the packed scales, or None where the type has none."""
-        if self.weight.scale is None:
-            return None
-        return scale_type(self.weight.scale).dtype
+        return None if self.weight.scale is None else scale_type(self.weight.scale).dtype
 
     @cached_property
     def zero_dtype(self) -> np.dtype[Any] | None:
@@ -206,6 +204,13 @@ class Packing:
         return self if program in (None, self.program) else replace(self, program=program)
 
     @cached_property
+    def scaled(self) -> Packing:
+        """The same bytes, read by a program for lanes that are scaled in registers (:mod:`ladder.decode.scaled`); self where none is cheaper."""
+        from ladder.scheduler.scaled_reading import cheaper
+
+        return cheaper(self)
+
+    @cached_property
     def in_registers(self) -> Packing | None:
         """The same bytes, read by a program that looks codes up in registers; None where none does (:mod:`ladder.decode.tables`)."""
         from ladder.decode.tables import in_registers
@@ -234,8 +239,7 @@ class Packing:
     def word_order(self) -> NDArray[np.intp]:
         """Position in an atom's memory -> flat index into ``[words, 32]``."""
         order: list[NDArray[np.intp]] = []
-        first = 0
-        lanes = np.arange(32)
+        first, lanes = 0, np.arange(32)
         for width in vector_widths(self.program.words):
             words = first + np.arange(width)
             order.append((words[None, :] * 32 + lanes[:, None]).reshape(-1))

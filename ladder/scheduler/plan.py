@@ -95,14 +95,14 @@ class Plan:
         """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
 
         A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
-        keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
-        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
-        registers, by which all of them come to one factor, too. To look codes up in registers: :attr:`Packing.in_registers`.
+        keeps one set of accumulators, so it takes one that brings all lanes to one factor (:attr:`Packing.one_class`); scaling in
+        registers does that itself, whatever lanes defer (:attr:`Packing.scaled`). Lookups in registers have one, too.
         """
         if self.lookup == "register" and self.packing.in_registers:
             return self.packing.in_registers
-        several = self.compute != "wgmma" or self.scale == "register"
-        return self.packing if several else self.packing.one_class
+        if self.scale == "register":
+            return self.packing.scaled if self.zero == "sums" else self.packing
+        return self.packing.one_class if self.compute == "wgmma" else self.packing
 
     @property
     def program(self) -> DecodeProgram:
@@ -222,8 +222,8 @@ class Plan:
         return tuple(dict.fromkeys(map(betas, self.program.affine)))
 
     @cached_property
-    def deferred(self) -> tuple[tuple[Affine, Affine], ...]:
-        """``[classes][2]`` what the accumulators have to apply."""
+    def deferred(self) -> tuple[tuple[Affine, ...], ...]:
+        """What the accumulators have to apply, or S and Z, as :attr:`DecodeProgram.affine`."""
         return deferred(self)
 
     def sum_set_of(self, cls: int) -> int | None:

@@ -128,11 +128,11 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
     best = costs[0]
     if not best[0].load_warps or best[0].tiling.tokens > FEW_TOKENS:
         return best
-    # Few tokens: a ring that one warp fills is no faster with more slots (measured: int2 48.4 us with 4 slots, 51.7 us with 9;
-    # mxfp4 21.0 us and 22.2 us).
+    # Few tokens: a ring that one warp fills is faster where a turn of the loop takes more blocks, and not with more slots
+    # (measured: int3 53.6 us with 4 slots, 56.1 us with 6, 56.5 us with 7; int2 46.7 us with 4 or 8, 51.7 us with 9).
     bar = best[1].us * (1 + TIE)
     equal = [pair for pair in costs if pair[1].us <= bar and _but_for_depth(best[0], pair[0])]
-    return min(equal, key=lambda pair: pair[0].depth)
+    return min(equal, key=lambda pair: (-pair[0].turns_together, pair[0].depth))
 
 
 def _but_for_depth(one: Plan, other: Plan) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ladder.scheduler.scale_lanes import own_numbers
 from ladder.scheduler.walk import sums_of_tokens
 
 if TYPE_CHECKING:
@@ -123,8 +124,8 @@ def _kept(plan: Plan) -> int:
     fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
-    # scale and offset of both row halves, for each further class
-    factors = 4 * (program.classes - 1) if plan.scale == "register" else 0
+    # S and Z beyond those of one class; ptxas makes products of others again where it lacks registers
+    factors = max(0, own_numbers(plan) - 2) if plan.scale == "register" else 0
     return READER_BASE + sums_of_tokens(plan) // 2 + fragments + words + shifted + factors
 
 

@@ -5,6 +5,9 @@ A kernel that applies group scales to decoded weights, before the tensor cores, 
 multiplied by 2^e once, at the end. ``alpha`` and ``beta`` are what decoding deferred (2^24 for codes that are read as
 subnormals of float16). Packing chooses e from the largest scale, so that neither S, Z nor any product overflows, and that
 small groups lie as far above the subnormals as the large ones allow.
+
+Packing knows its own program. A kernel that reads the same words by another one, whose factors are larger
+(:mod:`ladder.decode.scaled`), takes a unit that is larger by a constant: :func:`further`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from ladder.decode.program import DecodeProgram
     from ladder.scheduler.packing import Packing
+    from ladder.scheduler.plan import Plan
 
 #: exponents of 2 that the largest of S, Z and the products may have: a factor of two below the type's largest number
 _TOP = {"float16": 15, "bfloat16": 126}
@@ -41,8 +46,7 @@ def unit_of(packing: Packing, scales: NDArray[Any], zeros: NDArray[Any] | None) 
 
 def unit_for(packing: Packing, scale: float, zero: float | None) -> tuple[float, float]:
     """``(2^-e, 2^e)`` for the largest magnitudes of scales and, where there are some, zeros."""
-    values = packing.element.values
-    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    largest = _largest_value(packing)
     affine = [a for pair in packing.program.affine for a in pair]
     alpha = max(abs(float(a.alpha)) for a in affine)
     beta = max(abs(float(a.beta)) for a in affine)
@@ -59,6 +63,29 @@ def unit_for(packing: Packing, scale: float, zero: float | None) -> tuple[float,
         exponent = max(0, exponent)
     exponent = min(max(exponent, -126), 126)
     return math.ldexp(1.0, -exponent), math.ldexp(1.0, exponent)
+
+
+def further(plan: Plan) -> float:
+    """The power of two by which a plan's unit is larger than that of the packed weight: 1 where it reads by the packing's program.
+
+    With zero points, which count the same for either program, it may be twice as large as it had to be.
+    """
+    if plan.program is plan.packing.program:
+        return 1.0
+    largest = _largest_value(plan.packing)
+    own, read = (_most(p, largest) for p in (plan.packing.program, plan.program))
+    return math.ldexp(1.0, max(0, math.ceil(math.log2(read / own))))
+
+
+def _most(program: DecodeProgram, largest: float) -> float:
+    """The largest of S, Z and the products at a scale of 1."""
+    affine = [a for row in program.affine for a in row]
+    return max(largest, *(abs(float(x)) for a in affine for x in (a.alpha, a.beta)))
+
+
+def _largest_value(packing: Packing) -> float:
+    values = packing.element.values
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
 def _largest(array: NDArray[Any], dtype: np.dtype[Any]) -> float:

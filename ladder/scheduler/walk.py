@@ -13,6 +13,9 @@ CHUNKS = ((128, 4), (192, 2), (256, 1))
 #: most tokens of a CTA whose loop takes several blocks in a turn
 FEW_TOKENS = 64
 
+#: most blocks of a turn
+MOST_TOGETHER = 4
+
 
 def sums_of_tokens(plan: Plan) -> int:
     """Tokens whose sums a warpgroup holds; where those of a group are kept apart from the totals, each counts twice."""
@@ -41,7 +44,7 @@ def turns_together(plan: Plan) -> int:
     if plan.tiling.tokens > FEW_TOKENS:
         return 1
     each = blocks // plan.split
-    return next((n for n in (4, 2) if each % n == 0 and plan.depth % n == 0), 1)
+    return next((n for n in (MOST_TOGETHER, 2) if each % n == 0 and plan.depth % n == 0), 1)
 
 
 def persistent_ctas(plan: Plan) -> int:

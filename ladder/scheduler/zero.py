@@ -53,8 +53,8 @@ def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
     return tuple(shifts)
 
 
-def deferred(plan: Plan) -> tuple[tuple[Affine, Affine], ...]:
-    """``[classes][2]`` what the accumulators of a plan have to apply."""
+def deferred(plan: Plan) -> tuple[tuple[Affine, ...], ...]:
+    """What the accumulators of a plan have to apply, or its S and Z, as :attr:`~ladder.decode.program.DecodeProgram.affine`."""
     affine = plan.program.affine
     shifts = register_shifts(plan.reading) if plan.zero == "register" else None
     if shifts is None:
@@ -64,7 +64,7 @@ def deferred(plan: Plan) -> tuple[tuple[Affine, Affine], ...]:
     )
 
 
-def betas(pair: tuple[Affine, Affine]) -> tuple[Fraction, Fraction]:
+def betas(pair: tuple[Affine, ...]) -> tuple[Fraction, Fraction]:
     """The zeros that a class defers for rows g and rows g+8."""
     g, h = pair
     return g.beta, h.beta

@@ -56,6 +56,15 @@ def test_prmt_picks_bytes_and_signs(a, b, selector):
     assert s.prmt(words(a), words(b), words(selector))[0] == want
 
 
+@given(WORD, WORD)
+def test_the_larger_of_two_integers_in_either_half(a, b):
+    def signed(word):
+        return [(word >> shift & 0xFFFF ^ 0x8000) - 0x8000 for shift in (0, 16)]
+
+    low, high = map(max, zip(signed(a), signed(b), strict=True))
+    assert s.max_s16x2(words(a), words(b))[0] == (high & 0xFFFF) << 16 | low & 0xFFFF
+
+
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("clamp", [True, False])
 @given(WORD, WORD, st.integers(0, 80))

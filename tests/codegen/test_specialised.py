@@ -17,6 +17,8 @@ from ladder.emulator.matrix import Problem
 from ladder.errors import LadderError
 from ladder.scheduler import Plan, Tiling, choose_packing
 from ladder.scheduler.epilogue import default_epilogue
+from ladder.scheduler.scale_lanes import is_exponent
+from ladder.scheduler.unit import further
 from ladder.ttype import GroupedType, TType
 from tests.codegen.conftest import DTYPES, Emulated
 
@@ -172,7 +174,7 @@ def weight_error(plan: Plan, weights: ladder.Quantized) -> NDArray[np.float64]:
     if plan.zero == "register":  # zero points came off before, exactly: S is rounded, and w
         relative = 1.01 * u * (2 * whole + error)
     lanes = (np.nanmax(np.abs(wt.element.values[np.isfinite(wt.element.values)])) + beta) / alpha
-    back = float(plan.packing.pack(weights)["unit"][1])
+    back = float(plan.packing.pack(weights)["unit"][1]) * further(plan)
     return np.asarray(error + relative + tiny * back * (lanes + 2))
 
 
@@ -241,6 +243,35 @@ def test_every_way_to_decode_is_among_them() -> None:
                 except LadderError:
                     continue
     assert {form(*case) for case in CLASSES} == known - {None}
+
+
+@pytest.mark.parametrize("zero", [None, "integer", "rescaled"])
+@pytest.mark.parametrize("name", ["int3", "int5", "bipolar3"])
+def test_registers_of_a_row_that_defer_different_maps(name: str, zero: str | None) -> None:
+    case = Case(name, "float16", zero=zero, group=128, k=328, m=11)
+    assert case.plan.program.is_scaled
+    check(case)
+
+
+@pytest.mark.parametrize("name, by_exponent", [("mxfp4", True), ("mxfp8", False)])
+def test_scales_that_are_powers_of_two(name: str, by_exponent: bool) -> None:
+    """Put together as bits where that gives the same weights; where large lanes would show a lost S, by conversions."""
+    case = Case(name, "float16", k=328)
+    assert is_exponent(case.plan) == by_exponent
+    check(case)
+
+
+@pytest.mark.parametrize("largest", [-127, -100, 0, 100, 127])
+def test_exponents_of_any_size(largest: int, emulated: Emulated) -> None:
+    """The largest group and those 2^20 and 2^40 times smaller, at either end of the scales: to the bit what the plan gives."""
+    plan = Case("mxfp4", "float16", n=16, k=256, out="float32").plan
+    rng = np.random.default_rng(4)
+    codes = rng.integers(0, 16, (16, 256)).astype(np.uint8)
+    powers = largest - rng.choice([0, 20, 40], (16, 8))
+    scales = (np.maximum(powers, -127) + 127).astype(np.uint8).view(plan.packing.scale_dtype)
+    weights = ladder.Quantized(plan.op.weight, codes=codes, scales=scales)
+    x = rng.standard_normal((3, 256)).astype(np.float16)
+    np.testing.assert_array_equal(emulated(plan, x, weights), plan.run(x, weights))
 
 
 @given(case=cases())

@@ -13,7 +13,8 @@ from ladder.decode.lanes import BFLOAT16, FLOAT16
 from ladder.decode.program import Affine
 from ladder.decode.prove import prove
 from ladder.decode.reference import decode_atom, pack_atom
-from ladder.decode.single import brought, one_class, reads_alike, search_one_class
+from ladder.decode.same_words import reads_alike
+from ladder.decode.single import brought, one_class, search_one_class
 from ladder.decode.values import ValueSet
 from ladder.ttype import TType
 

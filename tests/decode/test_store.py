@@ -17,8 +17,9 @@ def test_every_type_is_shipped(catalog):
     keys = {store.digest(ValueSet.of(t), c) for t in catalog.values() for c in LANE_FORMATS}
     assert set(store.index()) == keys - {store.digest(ValueSet.of(catalog["e8m0"]), "float16")}
     files = {path.relative_to(store.DATA).as_posix() for path in store.DATA.rglob("*.json")}
-    assert files == {*store.index().values(), *store.index("one_class").values(), "index.json"}
-    assert set(store.index("one_class")) <= set(store.index())
+    beside = [store.index(kind) for kind in store.BESIDE]
+    assert files == {"index.json", *store.index().values()}.union(*(x.values() for x in beside))
+    assert all(set(others) <= set(store.index()) for others in beside)
 
 
 @pytest.mark.parametrize("name", ["int4", "fp4_e2m1", "nf4", "uint2"])

@@ -15,6 +15,9 @@ CARRIERS = {"r": "uint32", "h": "uint16", "f": "float32"}
 EXAMPLES: dict[str, tuple[tuple[float, ...], float]] = {
     "shf_l": ((0x80000001, 36), 0x00000018),
     "prmt": ((0x33221100, 0x77665544, 0x5140), 0x55114400),
+    "low_twice": ((0x33221100,), 0x11001100),
+    "high_twice": ((0x33221100,), 0x33223322),
+    "max_s16x2": ((0x8000FFFF, 0x7FFF0001), 0x7FFF0001),
     "fma_f16x2": ((0x40003E00, 0xC2004000, 0x3C003400), 0xC5004280),  # 2 * -3 + 1, 1.5 * 2 + 0.25
     "fma_bf16x2": ((0x40003FC0, 0xC0404000, 0x3F803E80), 0xC0A04050),
     "cvt_f16x2_e4m3x2": ((0xB838,), 0xBC003C00),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,8 +15,14 @@ from hypothesis import strategies as st
 from ladder.errors import TypeDeclarationError
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
-from ladder.scheduler import Packing, choose_packing
-from ladder.scheduler.unit import largest_finite_bits, magnitude_mask, magnitude_of, unit_for
+from ladder.scheduler import Packing, Plan, Tiling, choose_packing
+from ladder.scheduler.unit import (
+    further,
+    largest_finite_bits,
+    magnitude_mask,
+    magnitude_of,
+    unit_for,
+)
 from ladder.ttype import GroupedType, Quantized
 
 FEATURES = devices["h200"].features
@@ -178,3 +185,29 @@ def test_bits_of_floats_are_in_the_order_of_their_magnitudes(name):
     assert magnitude_of(bits, dtype) == float(ml_dtypes.finfo(dtype).max)
     assert not np.isfinite(magnitude_of(bits + 1, dtype))
     assert magnitude_mask(dtype) >= bits
+
+
+@pytest.mark.parametrize("zero", [None, "integer", "float", "rescaled"])
+@pytest.mark.parametrize("name", ["int3", "int5", "bipolar3"])
+def test_a_program_with_larger_factors_takes_a_larger_unit(name, zero):
+    """Of the unit that packing chose, whatever the scales: no S, Z or product overflows, and none is needlessly small."""
+    weight = types[name].grouped(64, scale="float16", zero=zero)
+    packing = packing_of(weight, "float16", k=128)
+    assert packing.scaled.program.is_scaled
+    tiling = Tiling(1, 4, 1, 1, 2)
+    op = matmul(None, N, 128, activation="float16", weight=weight)
+    plan = Plan(op, devices["h200"], packing, "specialised", tiling, 3, scale="register")
+    assert further(replace(plan, scale="accumulator")) == 1
+    more = further(plan)
+    assert math.frexp(more)[0] == 0.5
+    for scale in EXTREMES["float16"]:
+        largest = np.abs(packing.element.values).max()
+        taken = {None: None, "rescaled": scale * largest}.get(zero, largest)
+        down, _ = unit_for(packing, scale, taken)
+        read = replace(packing, program=plan.program)
+        zeros = None if taken is None else [taken]
+        numbers = [x.max() for x in parts(read, [scale], zeros)[2:]]
+        own, _ = unit_for(read, scale, taken)
+        worst = max(numbers) * down / own / more  # parts() knows the unit of its own program
+        assert 2.0**12 <= worst <= 65504 or scale < 2.0**-14
+        assert worst <= 65504

@@ -25,6 +25,7 @@ from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.row_order import HALF
 from ladder.scheduler.tiling import TILE_TOKENS
+from ladder.scheduler.unit import further
 
 #: bytes of the totals of one 16 x 8 tile
 FRAGMENT_BYTES = TILE_ROWS * TILE_TOKENS * 4
@@ -56,7 +57,8 @@ def finish_accumulators(kernel: Kernel, multiply: WarpgroupEmitter, metadata: Me
     with e.stage("group scale"):
         if kernel.plan.scale == "register":
             unit = e.hold(kernel.arg["unit"][1], "unit_back", "float32")
-            factors = [unit, unit]
+            more = further(kernel.plan)
+            factors = [unit if more == 1 else unit * e.f32(more)] * 2
         else:
             ((g, h),) = kernel.plan.deferred
             factors = []

@@ -72,15 +72,22 @@ class Metadata:
         dtype = self.dtypes[name]
         if dtype is None:
             return None
-        both = _BOTH.get(dtype.itemsize)
-        if both is not None:
-            place = self._place(slot, name, group, row_tile) // (2 * dtype.itemsize)
-            stored = e.cast("uint32", self.kernel.shared[both][place])
-            pair = widen_pair(dtype.name, e.hold(stored, f"{name}_rows", "uint32"), self._converts)
+        if dtype.itemsize in _BOTH:
+            stored = self.both_in_slot(name, row_tile, slot=slot, group=group)
+            pair = widen_pair(dtype.name, stored, self._converts)
             if pair is not None:
                 return pair
         g, h = (self.in_slot(name, slot, group, row_tile, half) for half in range(2))
         return g, h
+
+    def both_in_slot(self, name: str, row_tile: int, *, slot: Any, group: Any) -> Any:
+        """What is stored of a group for rows g and g+8, in the low bits of a word: elements of one or two bytes."""
+        dtype = self.dtypes[name]
+        assert dtype is not None
+        itemsize = dtype.itemsize
+        place = self._place(slot, name, group, row_tile) // (2 * itemsize)
+        stored = e.cast("uint32", self.kernel.shared[_BOTH[itemsize]][place])
+        return e.hold(stored, f"{name}_rows", "uint32")
 
     def in_slot(self, name: str, slot: Any, group: Any, row_tile: int, half: int) -> Any:
         """Value of group ``group`` of the block in the slot that begins at byte ``slot``."""
