@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ladder.decode.bare import bare, spared
 from ladder.decode.derive import FEATURES, derive
 from ladder.decode.generate import elements
 from ladder.decode.lanes import LANE_FORMATS, NARROW_FORMATS
@@ -25,6 +26,8 @@ packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute
 * **per 8 codes**: operations of one lane for the 8 codes of a fragment, by pipe. ALU: LOP3, SHF, PRMT, F2FP. FMA: HFMA2. LSU: LDS.
 * **classes**: accumulator sets, where deferred factors differ between steps. Where the cheapest program has several, the
   row below it (needs: *one class*) is what warpgroups run: another program over the same packed words.
+  Without the fmas that finish its registers a program is also read from the same words, where a kernel takes zero points off or
+  scales in registers (needs: *bare*), or takes them off by sums of the activations (needs: *sums*).
 * **table**: shared memory of a lookup table, replicated for the 32 lanes. Where a program looks part of the codes up there, the
   row below it (needs: *registers*) is what kernels run that have no shared memory or time of it left: the same words, looked up
   in registers alone.
@@ -48,6 +51,12 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
             single = one_class(element, plain)
             if single is not None and single != plain:
                 yield "one class", single
+            without = bare(plain)
+            if without is not None:
+                yield "bare", without
+            fewer = spared(plain)
+            if fewer is not plain:
+                yield "sums", fewer
             alone = in_registers(element, plain)
             if alone is not None:
                 yield "registers", alone

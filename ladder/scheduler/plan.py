@@ -20,6 +20,7 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, load_ring, multiply, stages_of
 from ladder.scheduler.packing import Packing
+from ladder.scheduler.readings import reading_of
 from ladder.scheduler.stage import CHUNK_BYTES, EpilogueStage, LoadRing, Multiply, Reduce, Stage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
@@ -92,17 +93,10 @@ class Plan:
 
     @cached_property
     def reading(self) -> Packing:
-        """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
-
-        A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
-        keeps one set of accumulators, so where that program has several classes it takes the packing's other one, which finds
-        every code at the same bits and brings all lanes to one factor (:attr:`Packing.one_class`); unless it scales lanes in
-        registers, by which all of them come to one factor, too. To look codes up in registers: :attr:`Packing.in_registers`.
+        """The packing with the program that this plan decodes by (:mod:`ladder.scheduler.readings`); :attr:`packing` is the same
+        bytes for all plans.
         """
-        if self.lookup == "register" and self.packing.in_registers:
-            return self.packing.in_registers
-        several = self.compute != "wgmma" or self.scale == "register"
-        return self.packing if several else self.packing.one_class
+        return reading_of(self)
 
     @property
     def program(self) -> DecodeProgram:

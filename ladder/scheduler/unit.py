@@ -43,7 +43,7 @@ def unit_for(packing: Packing, scale: float, zero: float | None) -> tuple[float,
     """``(2^-e, 2^e)`` for the largest magnitudes of scales and, where there are some, zeros."""
     values = packing.element.values
     largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
-    affine = [a for pair in packing.program.affine for a in pair]
+    affine = [a for pair in packing.readings.scaled.program.affine for a in pair]
     alpha = max(abs(float(a.alpha)) for a in affine)
     beta = max(abs(float(a.beta)) for a in affine)
     taken = 0.0 if zero is None else zero

@@ -74,6 +74,22 @@ def holds(packing: Packing, scales: Any, zeros: Any = None) -> None:
         assert array.max() <= most, (packing.title, scales, zeros)
 
 
+@pytest.mark.parametrize("scale, value", SCALES)
+@pytest.mark.parametrize("name", ["fp4_e2m1", "fp6_e3m2", "fp8_e4m3fn"])
+def test_nothing_overflows_where_scales_apply_the_factor_of_bare_lanes(name, scale, value):
+    packing = packing_of(types[name].grouped(GROUP, scale=scale), "bfloat16")
+    assert packing.readings.scaled is packing.readings.bare
+    assert unit_for(packing, value, None) == unit_for(packing.readings.bare, value, None)
+    holds(packing.readings.bare, value)
+
+
+@pytest.mark.parametrize("name", ["uint8", "signmag8", "int4"])
+def test_bare_lanes_with_a_zero_or_a_factor_beyond_float32_are_not_scaled(name):
+    packing = packing_of(types[name].grouped(GROUP), "bfloat16")
+    assert packing.readings.bare is not None
+    assert packing.readings.scaled is packing
+
+
 @pytest.mark.parametrize("activation", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_overflows_for_any_scale(name, activation):
