@@ -85,13 +85,13 @@ class Consume:
             first_slot = e.bind(pipeline.base + cursor.place, "first_slot")
             # Of the whole warp: descriptors of all steps are then sums of uniform registers.
             low = self.multiply.low_word(first_slot + pipeline.offsets["x"])
-            activations = e.bind(e.first_lanes(low), "activations")
+            activations = e.bind(self.multiply.descriptor(e.first_lanes(low)), "activations")
             for index in range(together):
                 number = cursor.slot * together + index
                 pipeline.wait_full(number, cursor.phase)
                 self._block(
                     first_slot + index * pipeline.ring.slot_bytes,
-                    activations + e.u32(index * (pipeline.ring.slot_bytes // 16)),
+                    self.multiply.further(activations, index * pipeline.ring.slot_bytes),
                     (number - 1, True) if index else (before[0], turn > 0),
                 )
             e.store(before, 0, cursor.slot * together + (together - 1))

@@ -58,7 +58,7 @@ def program_of(
         form=name,
         words=WORDS[target.bits],
         steps=steps_of(target.bits, target.fmt.count),
-        ops=_needed(builder.ops, fragment.outputs),
+        ops=needed(builder.ops, fragment.outputs),
         outputs=fragment.outputs,
         slots=fragment.slots,
         relabels=relabels,
@@ -70,7 +70,7 @@ def program_of(
     )
 
 
-def _needed(ops: Sequence[Op], outputs: Sequence[Sequence[int]]) -> tuple[Op, ...]:
+def needed(ops: Sequence[Op], outputs: Sequence[Sequence[int]]) -> tuple[Op, ...]:
     """The operations that some output rests on: where all codes have one value, no register that selects is read."""
     wanted = {register for step in outputs for register in step}
     kept = []
@@ -93,7 +93,7 @@ def mask_program(target: Target[Any], name: str, fields: Sequence[Field]) -> Dec
             factor, addend = (Const(builder.spread(x)) for x in field.form.fma)
             register = builder.emit("fma", register, factor, addend, fmt=target.fmt.short)
         slots = lane_slots(field.form, places, relabels.index(field.form.stored), target.fmt.bits)
-        registers.append(Decoded(register, slots, field.form.deferred))
+        registers.append(Decoded(register, slots, field.form.deferred, field.form.bare))
     carried = frozenset.intersection(*(frozenset(field.form.carried) for field in fields))
     return program_of(target, name, builder, registers, relabels, carried)
 

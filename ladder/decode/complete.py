@@ -13,6 +13,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from ladder.decode.exact import SIGN
 from ladder.decode.form import Form
 from ladder.decode.lanes import BFLOAT16, FloatArray, LaneFormat
 from ladder.decode.program import Affine
@@ -115,10 +116,12 @@ def _with_fma(values: ValueSet, forms: list[Form], fmt: LaneFormat) -> Iterator[
         if unit == 1 and count:
             exact = _finished(forms, unit, fmt)
     group = exact if widest in (None, 1) else _finished(forms, Fraction(widest or 1), fmt)
-    if group:
-        yield Family("mask+fma", group)
-    if exact and exact != group:
-        yield Family("mask+fma", exact)
+    for found in dict.fromkeys((group, exact)):
+        # Of equally cheap programs the first is taken. Few maps before the fma let kernels do without it (ladder.decode.bare).
+        plain = tuple(f for f in found if SIGN not in f.positions) if fmt is BFLOAT16 else found
+        for part in dict.fromkeys((plain, found)):
+            if part:
+                yield Family("mask+fma", part)
 
 
 def _finished(forms: list[Form], unit: Fraction, fmt: LaneFormat) -> tuple[Form, ...]:
@@ -180,4 +183,4 @@ def _finish(form: Form, unit: Fraction, fmt: LaneFormat) -> Form | None:
         return None
     minus_zero = 1 << 15
     fma = fmt.pattern(factor), fmt.pattern(addend) if addend else minus_zero
-    return replace(form, deferred=Affine(unit), fma=fma)
+    return replace(form, deferred=Affine(unit), fma=fma, bare=form.deferred)

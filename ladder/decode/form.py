@@ -33,6 +33,7 @@ class Form:
         deferred: ``value = alpha*lane_value + beta`` of the finished lane.
         fma: ``(factor, addend)`` as lane patterns, applied after the mask, or None.
         carried: codes without a finite value (NaN, infinity) that the form decodes rightly all the same.
+        bare: what the lane would defer without its fma, None where it has none.
     """
 
     positions: tuple[int, ...]
@@ -41,6 +42,7 @@ class Form:
     deferred: Affine
     fma: tuple[int, int] | None = None
     carried: tuple[int, ...] = ()
+    bare: Affine | None = None
 
     @property
     def mask(self) -> int:

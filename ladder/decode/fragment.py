@@ -12,14 +12,21 @@ from functools import cache
 
 from ladder.decode.program import Affine, Slot
 
+#: halves of the rows of a fragment: g, and g + 8
+ROW_HALVES = 2
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A finished register: its number, its codes' slots (lowest lane first), and what it defers."""
+    """A finished register: its number, its codes' slots (lowest lane first), and what it defers.
+
+    ``bare`` is what it would defer without the fma that finishes it, None where there is none.
+    """
 
     register: int
     slots: tuple[Slot, ...]
     deferred: Affine
+    bare: Affine | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,7 @@ def classes(counts: Sequence[int]) -> int | None:
 def arrange(registers: Sequence[Decoded]) -> Fragment | None:
     """Put registers into fragment order with the fewest classes, keeping their given order where possible."""
     affines = sorted({r.deferred for r in registers}, key=lambda a: (a.alpha, a.beta))
-    by_affine = {a: [r for r in registers if r.deferred == a] for a in affines}
+    by_affine = {a: _alike([r for r in registers if r.deferred == a]) for a in affines}
     plan = pairing(tuple(len(by_affine[a]) for a in affines))
     if plan is None:
         return None
@@ -96,3 +103,17 @@ def arrange(registers: Sequence[Decoded]) -> Fragment | None:
         step_class=tuple(cls for _, cls, _ in steps),
         affine=tuple((affines[i], affines[j]) for i, j, _ in plan),
     )
+
+
+def _alike(registers: list[Decoded]) -> list[Decoded]:
+    """The registers, those that would defer one map without their fma for rows g, those of another one for rows g+8.
+
+    A kernel may then do without the fma (:mod:`ladder.decode.bare`). As they are where there are more maps, or not equally many
+    registers of two.
+    """
+    maps = list(dict.fromkeys(register.bare for register in registers))
+    halves = [[r for r in registers if r.bare == bare] for bare in maps]
+    if len(halves) != ROW_HALVES or len(halves[0]) != len(halves[1]) or len(halves[0]) % 2:
+        return registers
+    pairs = [[half[i : i + 2] for i in range(0, len(half), 2)] for half in halves]
+    return [register for step in zip(*pairs, strict=True) for pair in step for register in pair]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ladder.decode.bare import bare, spared
 from ladder.decode.derive import FEATURES, derive
 from ladder.decode.generate import elements
 from ladder.decode.lanes import LANE_FORMATS, NARROW_FORMATS
@@ -29,6 +30,8 @@ packed words into the A fragment of `mma.m16n8k16`, or of `m16n8k32` for compute
 * **scaled**: where a program finishes lanes by an fma, the row below it (needs: *scaled*) is what kernels run that scale decoded
   weights in registers: the same words, each register with the factor and zero that its mask leaves, which the kernel's own fma
   applies.
+  Without the fmas that finish its registers a program is also read from the same words, where a kernel takes zero points off or
+  scales in registers (needs: *bare*), or takes them off by sums of the activations (needs: *sums*).
 * **table**: shared memory of a lookup table, replicated for the 32 lanes. Where a program looks part of the codes up there, the
   row below it (needs: *registers*) is what kernels run that have no shared memory or time of it left: the same words, looked up
   in registers alone.
@@ -50,20 +53,26 @@ def rows() -> Iterator[tuple[str, DecodeProgram]]:
             except LosslessError:
                 continue
             yield "", plain
-            single = one_class(element, plain)
-            if single is not None and single != plain:
-                yield "one class", single
-            other = scaled(element, plain)
-            if other is not None:
-                yield "scaled", other
-            alone = in_registers(element, plain)
-            if alone is not None:
-                yield "registers", alone
+            yield from _beside(element, plain)
             for feature in sorted(FEATURES):
                 with_it = derive(element, compute, features=frozenset({feature}))
                 if with_it != plain:
                     yield feature, with_it
         yield from _narrow(element)
+
+
+def _beside(element: TType, plain: DecodeProgram) -> Iterator[tuple[str, DecodeProgram]]:
+    """Other programs for the same words."""
+    others = {
+        "one class": one_class(element, plain),
+        "scaled": scaled(element, plain),
+        "bare": bare(plain),
+        "sums": spared(plain),
+        "registers": in_registers(element, plain),
+    }
+    for needs, program in others.items():
+        if program is not None and program != plain:
+            yield needs, program
 
 
 def _narrow(element: TType) -> Iterator[tuple[str, DecodeProgram]]:

@@ -32,7 +32,7 @@ from ladder.scheduler.single import Floats, dots, fma
 from ladder.scheduler.steps import activation_padding
 from ladder.scheduler.tiling import TILE_TOKENS
 from ladder.scheduler.unit import further
-from ladder.scheduler.zero import register_shifts
+from ladder.scheduler.zero import power, register_shifts
 from ladder.ttype import Quantized, compute_type
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ class _Rows:
         assert shifts is not None, "the plan checker admits exact subtraction only"
         units, betas = zip(
             *(
-                ((1 << shift) / affine.alpha, affine.beta)
+                (power(shift) / affine.alpha, affine.beta)
                 for affine, shift in zip(self.plan.program.affine[cls], shifts[cls], strict=True)
             ),
             strict=True,
@@ -342,7 +342,7 @@ class _Rows:
         offset = self._by_row(*(float(u * b) for u, b in zip(units, betas, strict=True)))
         if self.zeros is not None:
             offset = offset - self.zeros[:, group] * unit
-        factor = self._by_row(*(float(1 << shift) for shift in shifts[cls]))
+        factor = self._by_row(*(float(power(shift)) for shift in shifts[cls]))
         compute = self.plan.op.activation.dtype
         offset = offset.astype(compute).astype(np.float32)
         taken: Floats = (

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -38,6 +38,9 @@ from ladder.scheduler.unit import unit_of
 from ladder.ttype import GroupedType, Quantized, TType, scale_type
 from ladder.ttype.arrays import Codes
 
+if TYPE_CHECKING:
+    from ladder.scheduler.readings import Readings
+
 #: rows of a tile: the M extent of mma.m16n8k16
 TILE_ROWS = 16
 
@@ -45,7 +48,7 @@ TILE_ROWS = 16
 BAND_TILES = 4
 
 #: raised whenever the same weights would get other bytes
-PACKING_VERSION = 3
+PACKING_VERSION = 4
 
 #: rows of a tile as they stand in the metadata: (g, half) with row = g + 8 * half
 METADATA_ROWS = np.arange(TILE_ROWS).reshape(2, 8).T.reshape(-1)
@@ -204,13 +207,6 @@ class Packing:
         return self if program in (None, self.program) else replace(self, program=program)
 
     @cached_property
-    def scaled(self) -> Packing:
-        """The same bytes, read by a program for lanes that are scaled in registers (:mod:`ladder.decode.scaled`); self where none is cheaper."""
-        from ladder.scheduler.scaled_reading import cheaper
-
-        return cheaper(self)
-
-    @cached_property
     def in_registers(self) -> Packing | None:
         """The same bytes, read by a program that looks codes up in registers; None where none does (:mod:`ladder.decode.tables`)."""
         from ladder.decode.tables import in_registers
@@ -219,11 +215,11 @@ class Packing:
         return None if program is None else replace(self, program=program)
 
     @cached_property
-    def register_shifts(self) -> tuple[tuple[int, int], ...] | None:
-        """How zero points come off exactly in registers, see :mod:`ladder.scheduler.zero`."""
-        from ladder.scheduler.zero import find_shifts
+    def readings(self) -> Readings:
+        """The same bytes, read without what a kernel does elsewhere (:mod:`ladder.scheduler.readings`)."""
+        from ladder.scheduler.readings import Readings
 
-        return find_shifts(self)
+        return Readings(self)
 
     @cached_property
     def nbytes(self) -> int:

@@ -20,6 +20,7 @@ from ladder.graph.matmul import MAX_EXTENT, MatMul
 from ladder.scheduler import registers, residency, walk
 from ladder.scheduler.assemble import OUT_BYTES, load_ring, multiply, stages_of
 from ladder.scheduler.packing import Packing
+from ladder.scheduler.readings import reading_of
 from ladder.scheduler.stage import CHUNK_BYTES, EpilogueStage, LoadRing, Multiply, Reduce, Stage
 from ladder.scheduler.tiling import Tiling
 from ladder.scheduler.words import brief, m_text
@@ -92,17 +93,10 @@ class Plan:
 
     @cached_property
     def reading(self) -> Packing:
-        """The packing with the program that this plan decodes by; :attr:`packing` is the same bytes for all plans.
-
-        A plan picks its program by its product: a warp's mma takes the packing's, which is the cheapest. A warpgroup's wgmma
-        keeps one set of accumulators, so it takes one that brings all lanes to one factor (:attr:`Packing.one_class`); scaling in
-        registers does that itself, whatever lanes defer (:attr:`Packing.scaled`). Lookups in registers have one, too.
+        """The packing with the program that this plan decodes by (:mod:`ladder.scheduler.readings`); :attr:`packing` is the same
+        bytes for all plans.
         """
-        if self.lookup == "register" and self.packing.in_registers:
-            return self.packing.in_registers
-        if self.scale == "register":
-            return self.packing.scaled if self.zero == "sums" else self.packing
-        return self.packing.one_class if self.compute == "wgmma" else self.packing
+        return reading_of(self)
 
     @property
     def program(self) -> DecodeProgram:

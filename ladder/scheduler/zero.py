@@ -9,6 +9,7 @@ here by enumeration; the accumulators then apply ``alpha / 2^shift`` and nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
 
 #: shifts that are tried, best first: lanes that are far from the subnormals of float16
 _SHIFTS = (14, 12, 10, 8, 6, 4, 2, 0)
+#: exponent of the largest power of two of bfloat16, whose range has room for lanes that are the differences themselves
+_MOST_SHIFT = 127
 
 _DTYPES = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 
 
 def register_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
     """:func:`find_shifts`, worked out once for a packing."""
-    return packing.register_shifts
+    return packing.readings.shifts
 
 
 def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
@@ -44,9 +47,10 @@ def find_shifts(packing: Packing) -> tuple[tuple[int, int], ...] | None:
     dtype = _DTYPES.get(packing.program.compute)
     if dtype is None:
         return None  # an fma of two lanes takes numbers of 16 bits
+    least = _least_factor(packing)
     shifts = []
     for pair in packing.program.affine:
-        found = tuple(_shift(affine, differences, zeros, dtype) for affine in pair)
+        found = tuple(_shift(a, differences, zeros, dtype, _shifts(a, least)) for a in pair)
         if None in found:
             return None
         shifts.append((found[0] or 0, found[1] or 0))
@@ -72,7 +76,31 @@ def betas(pair: tuple[Affine, ...]) -> tuple[Fraction, Fraction]:
 
 def shifted(affine: Affine, shift: int) -> Affine:
     """What is left to the accumulators after subtraction in registers."""
-    return Affine(affine.alpha / (1 << shift))
+    return Affine(affine.alpha / power(shift))
+
+
+def power(shift: int) -> Fraction:
+    """``2^shift``."""
+    return Fraction(2) ** shift
+
+
+def _least_factor(packing: Packing) -> int | None:
+    """Exponent of the factor that bfloat16 lanes leave to the accumulators, of all classes and rows alike, 0 if it can be."""
+    if packing.program.compute != "bfloat16":
+        return None
+    return max([0, *(_exponent(a) - _MOST_SHIFT for pair in packing.program.affine for a in pair)])
+
+
+def _shifts(affine: Affine, least: int | None) -> Sequence[int]:
+    """Shifts that are tried for a deferred map."""
+    return _SHIFTS if least is None else (_exponent(affine) - least, *_SHIFTS)
+
+
+def _exponent(affine: Affine) -> int:
+    """Exponent of a factor, rounded down."""
+    alpha = abs(affine.alpha)
+    exponent = alpha.numerator.bit_length() - alpha.denominator.bit_length()
+    return exponent - (power(exponent) > alpha)
 
 
 def _shift(
@@ -80,9 +108,10 @@ def _shift(
     differences: NDArray[np.float64],
     zeros: NDArray[np.float64],
     dtype: np.dtype[np.generic],
+    shifts: Sequence[int],
 ) -> int | None:
-    for shift in _SHIFTS:
-        unit = Fraction(1 << shift) / affine.alpha
+    for shift in shifts:
+        unit = power(shift) / affine.alpha
         lanes = differences * float(unit)
         offsets = (float(affine.beta) - zeros) * float(unit)
         if all(_exact(numbers, dtype) for numbers in (lanes, offsets)):

@@ -106,3 +106,15 @@ def test_powers_of_two_are_recognised():
     )
     assert not any(is_power_of_two(Fraction(x)) for x in (0, 3, -6, 0.75))
     assert np.isfinite(float(Fraction(2) ** 100))
+
+
+def test_of_bfloat16_forms_those_without_a_sign_come_first(catalog):
+    values = ValueSet.of(catalog["int4"])
+    first, both, *_ = families(values, search(values, BFLOAT16), BFLOAT16)
+    assert set(first.forms) < set(both.forms)
+    assert len({form.stored for form in first.forms}) == 1
+    assert len({form.stored for form in both.forms}) == 2
+    for form in both.forms:
+        factor, addend = (Fraction(float(BFLOAT16.table[bits])) for bits in form.fma)
+        assert form.bare.alpha == form.deferred.alpha * factor
+        assert form.bare.beta == form.deferred.alpha * addend + form.deferred.beta

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -77,3 +78,23 @@ def test_row_halves_share_their_factors():
 
 def test_registers_that_fit_no_fragment_are_refused():
     assert arrange(decoded([1, 1, 1, 2])) is None
+
+
+def test_rows_are_made_alike_where_registers_have_two_maps_before_their_fma():
+    registers = [
+        replace(register, bare=Affine(Fraction(16 if i % 2 else 1)))
+        for i, register in enumerate(decoded([4] * 8))
+    ]
+    before = {register.register: register.bare for register in registers}
+    fragment = arrange(registers)
+    assert fragment.affine == ((Affine(Fraction(4)),) * 2,)
+    for outputs in fragment.outputs:
+        assert [before[r].alpha for r in outputs] == [1, 16, 1, 16]
+
+
+def test_registers_with_more_maps_before_their_fma_keep_their_order():
+    registers = [
+        replace(register, bare=Affine(Fraction(1 << i % 4)))
+        for i, register in enumerate(decoded([4] * 8))
+    ]
+    assert arrange(registers) == arrange(decoded([4] * 8))

@@ -61,7 +61,8 @@ def error_bound(plan: Plan, x: np.ndarray, weights: Quantized, y: np.ndarray) ->
     u = 2.0**-24
     wt = weights.type
     values = wt.element.values[weights.codes]
-    beta = max(abs(float(a.beta)) for pair in program.affine for a in pair)
+    affine = plan.deferred if plan.zero == "sums" else program.affine
+    beta = max(abs(float(a.beta)) for pair in affine for a in pair)
     rows, columns = wt.group_extents(*weights.shape)
 
     def spread(metadata: np.ndarray) -> np.ndarray:

@@ -203,9 +203,9 @@ def test_packings_print_compare_and_carry_a_version():
     one = packing_of("mxfp4", 37, 300)
     assert one == packing_of("mxfp4", 37, 300)
     assert one != packing_of("mxfp4", 37, 301)
-    assert one.version == PACKING_VERSION == 3
+    assert one.version == PACKING_VERSION == 4
     lines = str(one).splitlines()
-    assert lines[0].startswith("packing v3 of mxfp4")
+    assert lines[0].startswith("packing v4 of mxfp4")
     assert "10 groups of 32 padded to 32" in lines[2]
     assert any("float8_e8m0fnu[1, 12, 4, 16]" in line for line in lines)
     assert ml_dtypes.float8_e8m0fnu.__name__ in str(one)

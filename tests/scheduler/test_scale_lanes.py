@@ -152,9 +152,9 @@ def test_groups_decide_which_program_takes_fewer_instructions():
     ):
         plan = plan_of("int3", group=group, zero=zero)
         assert plan.program.is_scaled == scaled
-        assert (plan.packing.scaled is not plan.packing) == scaled
+        assert (plan.packing.readings.scaled is not plan.packing) == scaled
         # the bytes are those of the packing's own program
-        assert replace(plan.packing.scaled, program=plan.packing.program) == plan.packing
+        assert replace(plan.packing.readings.scaled, program=plan.packing.program) == plan.packing
         assert not replace(plan, scale="accumulator", compute="mma").program.is_scaled
     assert not plan_of("int3", "bfloat16").program.is_scaled
-    assert plan_of("int4").packing.scaled == plan_of("int4").packing
+    assert plan_of("int4").packing.readings.scaled == plan_of("int4").packing

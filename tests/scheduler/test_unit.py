@@ -81,6 +81,29 @@ def holds(packing: Packing, scales: Any, zeros: Any = None) -> None:
         assert array.max() <= most, (packing.title, scales, zeros)
 
 
+@pytest.mark.parametrize("scale, value", SCALES)
+@pytest.mark.parametrize("name", ["fp4_e2m1", "fp6_e3m2", "fp8_e4m3fn"])
+def test_nothing_overflows_where_scales_apply_the_factor_of_bare_lanes(name, scale, value):
+    weight = types[name].grouped(GROUP, scale=scale)
+    packing = packing_of(weight, "bfloat16")
+    op = matmul(None, N, K, activation="bfloat16", weight=weight)
+    tiling = Tiling(1, 4, 1, 1, 2)
+    plan = Plan(op, devices["h200"], packing, "specialised", tiling, 3, scale="register")
+    assert plan.reading is packing.readings.bare
+    down, _ = unit_for(packing, value, None)
+    own, _ = unit_for(plan.reading, value, None)  # the unit that parts() takes
+    most = float(ml_dtypes.finfo("bfloat16").max)
+    for numbers in parts(plan.reading, [value])[2:]:
+        assert numbers.max() * (down / own) / further(plan) <= most
+
+
+@pytest.mark.parametrize("name", ["uint8", "signmag8", "int4"])
+def test_bare_lanes_with_a_zero_or_a_factor_beyond_float32_are_not_scaled(name):
+    packing = packing_of(types[name].grouped(GROUP), "bfloat16")
+    assert packing.readings.bare is not None
+    assert packing.readings.scaled is packing
+
+
 @pytest.mark.parametrize("activation", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_overflows_for_any_scale(name, activation):
@@ -193,7 +216,7 @@ def test_a_program_with_larger_factors_takes_a_larger_unit(name, zero):
     """Of the unit that packing chose, whatever the scales: no S, Z or product overflows, and none is needlessly small."""
     weight = types[name].grouped(64, scale="float16", zero=zero)
     packing = packing_of(weight, "float16", k=128)
-    assert packing.scaled.program.is_scaled
+    assert packing.readings.scaled.program.is_scaled
     tiling = Tiling(1, 4, 1, 1, 2)
     op = matmul(None, N, 128, activation="float16", weight=weight)
     plan = Plan(op, devices["h200"], packing, "specialised", tiling, 3, scale="register")

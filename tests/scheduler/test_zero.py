@@ -9,7 +9,7 @@ import pytest
 from ladder.graph.matmul import matmul
 from ladder.registry import devices, types
 from ladder.scheduler import choose_packing, schedule
-from ladder.scheduler.zero import find_shifts, register_shifts, shifted
+from ladder.scheduler.zero import find_shifts, power, register_shifts, shifted
 
 INT4 = types["int4"]
 DTYPES = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
@@ -31,7 +31,7 @@ def test_shifts_that_are_found_leave_exact_lanes(name, activation):
         return
     for pair, row in zip(packing.program.affine, shifts, strict=True):
         for affine, shift in zip(pair, row, strict=True):
-            lanes = differences * float((1 << shift) / affine.alpha)
+            lanes = differences * float(power(shift) / affine.alpha)
             kept = lanes.astype(DTYPES[activation]).astype(np.float64)
             assert np.array_equal(kept, lanes)
             rest = shifted(affine, shift)

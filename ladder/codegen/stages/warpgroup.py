@@ -81,6 +81,20 @@ class WarpgroupEmitter:
         address = self.kernel.shared_address(start)
         return ((address & e.u32(0x3FFFF)) >> e.u32(4)) | e.u32(_DESCRIPTOR & 0xFFFFFFFF)
 
+    def descriptor(self, low: Any) -> Any:
+        """The descriptor with a low word."""
+        return e.u64(low) | e.u64(_DESCRIPTOR & ~0xFFFFFFFF)
+
+    def further(self, descriptor: Any, nbytes: int) -> Any:
+        """The descriptor of activations that lie so many bytes further on, within its 14 bits of 16 bytes.
+
+        In uniform registers that is one addition of 64 bits; beside a low word that is added to, ptxas moves the high word anew
+        each time. Other registers take two additions for it, so that the ring family adds to the low word.
+        """
+        if self.kernel.plan.load_warps:
+            return descriptor + e.u64(nbytes // 16)
+        return self.descriptor(descriptor + e.u32(nbytes // 16))
+
     def read(self, start: Any, step: int, _tiles: tuple[int, ...], _bank: int) -> Any:
         """Nothing to read: what a product of this pair needs is where the block's activations begin."""
         return self.low_word(start), step
@@ -94,24 +108,23 @@ class WarpgroupEmitter:
 
         Args:
             steps: what is multiplied.
-            b: low word of the block's descriptor, and the first step.
+            b: the block's descriptor, or its low word in the ring family, and the first step.
         """
-        low, step = b
+        block, step = b
         acc = [self.acc[i] for i in range(self.stage.token_tiles * 4)]
         e.ptx("wgmma.fence.sync.aligned")
         for half, (fragment,), _ in steps:
-            descriptor = self._descriptor(low, step + half)
+            descriptor = self._of_step(block, step + half)
             adds = e.boolean(not self.fresh)
             e.ptx(self.instruction, *acc, *fragment, descriptor, adds, *self.immediates)
             self.fresh = False
         e.ptx("wgmma.commit_group.sync.aligned")
 
-    def _descriptor(self, low: Any, step: int) -> Any:
-        """Activations of a step: a constant further on than the block's, in units of 16 bytes, within 14 bits."""
+    def _of_step(self, block: Any, step: int) -> Any:
+        """The descriptor of a step's activations, which lie a constant further on than the block's."""
         tile, within = divmod(step, _TILE_STEPS)
         tile_bytes = self.kernel.plan.rows_loaded * TILE_CHUNKS * 16
-        further = (tile * tile_bytes + within * 32) // 16
-        return e.u64(low + e.u32(further)) | e.u64(_DESCRIPTOR & ~0xFFFFFFFF)
+        return self.further(block, tile * tile_bytes + within * 32)
 
     def settle(self, pending: int) -> None:
         """Wait until at most ``pending`` pairs are in flight; with 0 the accumulators may be read."""

@@ -7,19 +7,16 @@ zeros that lie in the ring slot (or from those of the single group), and hold th
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.metadata import Metadata
-from ladder.codegen.widen import narrow
-from ladder.scheduler.zero import register_shifts
+from ladder.codegen.widen import narrow_pair
+from ladder.scheduler.zero import power, register_shifts
 
 _FMA = {"float16": "fma_f16x2", "bfloat16": "fma_bf16x2"}
 _EXPONENT = {"float16": (10, 15), "bfloat16": (7, 127)}
-#: prmt selector that copies the low half into both
-_LOW_TWICE = 0x1010
 
 
 class ZeroPoint:
@@ -74,12 +71,12 @@ class ZeroPoint:
 
     def _offset(self, cls: int, half: int, zero: Any) -> Any:
         affine, shift = self.affine[cls][half], self.shifts[cls][half]
-        unit = Fraction(1 << shift) / affine.alpha
+        unit = power(shift) / affine.alpha
         value = e.f32(float(affine.beta * unit))
         if zero is not None:
             value = e.fma(zero, e.f32(-float(unit)), value)
-        low = e.cast("uint32", narrow(self.compute, value))
-        return e.call("prmt", low, low, e.u32(_LOW_TWICE))
+        held = e.hold(value, "offset", "float32")
+        return narrow_pair(self.compute, held, held)
 
     def _place(self, row_tile: int, half: int, cls: int) -> int:
         return (row_tile * 2 + half) * len(self.affine) + cls

@@ -23,9 +23,9 @@ extern "C" __global__ void __launch_bounds__(128, 1) ladder_skinny_float16_int4_
   int weight_source_0 = cse_v17;
   int weight_source_1 = (cse_v17 + 128);
   int cse_v18 = (cse_v10 + ((int)blockIdx.x));
-  int cse_v34 = (((((cse_v18 >> 2) * 256) + cse_v19) + ((cse_v18 & 3) * 16)) + cse_v12);
-  int scales_source_0 = cse_v34;
-  int zeros_source_0 = cse_v34;
+  int cse_v30 = (((((cse_v18 >> 2) * 256) + cse_v19) + ((cse_v18 & 3) * 16)) + cse_v12);
+  int scales_source_0 = cse_v30;
+  int zeros_source_0 = cse_v30;
   uint cse_v5 = ((uint)((int)threadIdx.x));
   uint lane_address = (ladder_prmt((cse_v5 * (uint)8), (uint)0, (uint)17472) >> (uint)1);
   alignas(64) uint zero_ptr[1];
@@ -65,12 +65,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) ladder_skinny_float16_int4_
     int cse_v25 = (((cse_v1 * 1024) + cse_v3) + cse_v9);
     tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)cse_v20)), (&(weight_ptr[cse_v25])));
     tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 512))), (&(weight_ptr[(cse_v25 + 128)])));
-    int cse_v33 = ((((cse_v1 * 128) + cse_v19) + cse_v6) + cse_v12);
+    int cse_v29 = ((((cse_v1 * 128) + cse_v19) + cse_v6) + cse_v12);
     if (cse_v2 < 4) {
-      tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1024))), (&(scales_ptr[cse_v33])));
+      tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1024))), (&(scales_ptr[cse_v29])));
     }
     if (cse_v2 < 4) {
-      tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1152))), (&(zeros_ptr[cse_v33])));
+      tvm_builtin_ptx_cp_async_cg_async_cg_shared_global_L2__128B_16((arena_address + ((uint)(cse_v20 + 1152))), (&(zeros_ptr[cse_v29])));
     }
   }
   tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
@@ -96,10 +96,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) ladder_skinny_float16_int4_
     tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[0], (&(x_ptr[(cse_v26 + 128)])));
     tvm_builtin_ptx_ld_global_b32(token_ahead_ptr[1], (&(x_ptr[(cse_v26 + 136)])));
     int cse_v27 = ((cse_v10 * 2) + (slot >> 1));
-    int cse_v29 = (cse_v27 + 576);
-    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v29]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), (uint)4112);
-    int cse_v30 = (cse_v27 + 577);
-    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v30]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), (uint)4112);
+    alignas(64) float offset_ptr[1];
+    offset_ptr[0] = ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v27 + 576)]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/);
+    zero_offset_ptr[0] = ladder_cvt_f16x2_f32(offset_ptr[0], offset_ptr[0]);
+    alignas(64) float offset_ptr_1[1];
+    offset_ptr_1[0] = ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v27 + 577)]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/);
+    zero_offset_ptr[1] = ladder_cvt_f16x2_f32(offset_ptr_1[0], offset_ptr_1[0]);
     int cse_v23 = (cse_v14 + slot);
     alignas(64) uint w1_ptr[4];
     tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v23)));
@@ -150,10 +152,12 @@ extern "C" __global__ void __launch_bounds__(128, 1) ladder_skinny_float16_int4_
     b_ptr[3] = (token_ptr[1] & column_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[4], lanes_ptr[5], lanes_ptr[6], lanes_ptr[7], b_ptr[4], b_ptr[5], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
     tvm_builtin_ptx_mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], lanes_ptr[8], lanes_ptr[9], lanes_ptr[10], lanes_ptr[11], b_ptr[6], b_ptr[7], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
-    int cse_v31 = (cse_v27 + 592);
-    zero_offset_ptr[0] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v31]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v31]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/))), (uint)4112);
-    int cse_v32 = (cse_v27 + 593);
-    zero_offset_ptr[1] = ladder_prmt(((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v32]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), ((uint)ladder_cvt_f16_f32(ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[cse_v32]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/))), (uint)4112);
+    alignas(64) float offset_ptr_2[1];
+    offset_ptr_2[0] = ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v27 + 592)]), -0x1p-6f/*-1.562500e-02*/, -0x1p-3f/*-1.250000e-01*/);
+    zero_offset_ptr[0] = ladder_cvt_f16x2_f32(offset_ptr_2[0], offset_ptr_2[0]);
+    alignas(64) float offset_ptr_3[1];
+    offset_ptr_3[0] = ladder_fma_f32(ladder_cvt_f32_f16(((ushort*)arena_ptr)[(cse_v27 + 593)]), -0x1p-10f/*-9.765625e-04*/, -0x1p-7f/*-7.812500e-03*/);
+    zero_offset_ptr[1] = ladder_cvt_f16x2_f32(offset_ptr_3[0], offset_ptr_3[0]);
     alignas(64) uint w2_ptr[4];
     tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v23 + 512))));
     alignas(64) uint d2_ptr[20];

@@ -115,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     alignas(64) uint scaled_ptr[32];
     for (int turn = 0; turn < cse_v7; ++turn) {
       int first_slot = (reading_ptr[1] * 128);
-      uint activations = __shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32);
+      uint64_t activations = (((uint64_t)__shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32)) | (uint64_t)4611686293305294848ULL);
       tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 3840)])), reading_ptr[2]);
       int cse_v21 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
       alignas(64) uint w1_ptr[4];
@@ -184,10 +184,10 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       scaled_ptr[14] = ladder_fma_f16x2(d1_ptr[19], ladder_low_twice(scale_factor_ptr[0]), ladder_low_twice(scale_offset_ptr[0]));
       scaled_ptr[15] = ladder_fma_f16x2(d1_ptr[18], ladder_high_twice(scale_factor_ptr[0]), ladder_high_twice(scale_offset_ptr[0]));
       tvm_builtin_ptx_wgmma_fence_fence_sync_aligned();
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[0], scaled_ptr[1], scaled_ptr[2], scaled_ptr[3], (((uint64_t)activations) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[4], scaled_ptr[5], scaled_ptr[6], scaled_ptr[7], (((uint64_t)(activations + (uint)2)) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[8], scaled_ptr[9], scaled_ptr[10], scaled_ptr[11], (((uint64_t)(activations + (uint)4)) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[12], scaled_ptr[13], scaled_ptr[14], scaled_ptr[15], (((uint64_t)(activations + (uint)6)) | (uint64_t)4611686293305294848ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[0], scaled_ptr[1], scaled_ptr[2], scaled_ptr[3], activations, (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[4], scaled_ptr[5], scaled_ptr[6], scaled_ptr[7], (activations + (uint64_t)2ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[8], scaled_ptr[9], scaled_ptr[10], scaled_ptr[11], (activations + (uint64_t)4ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[12], scaled_ptr[13], scaled_ptr[14], scaled_ptr[15], (activations + (uint64_t)6ULL), (bool)1);
       tvm_builtin_ptx_wgmma_commit_group_commit_group_sync_aligned();
       tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();
       tvm_builtin_cuda_warp_sync();
@@ -229,10 +229,10 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       scaled_ptr[30] = ladder_fma_f16x2(d2_ptr[19], ladder_low_twice(scale_factor_ptr[0]), ladder_low_twice(scale_offset_ptr[0]));
       scaled_ptr[31] = ladder_fma_f16x2(d2_ptr[18], ladder_high_twice(scale_factor_ptr[0]), ladder_high_twice(scale_offset_ptr[0]));
       tvm_builtin_ptx_wgmma_fence_fence_sync_aligned();
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[16], scaled_ptr[17], scaled_ptr[18], scaled_ptr[19], (((uint64_t)(activations + (uint)128)) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[20], scaled_ptr[21], scaled_ptr[22], scaled_ptr[23], (((uint64_t)(activations + (uint)130)) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[24], scaled_ptr[25], scaled_ptr[26], scaled_ptr[27], (((uint64_t)(activations + (uint)132)) | (uint64_t)4611686293305294848ULL), (bool)1);
-      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[28], scaled_ptr[29], scaled_ptr[30], scaled_ptr[31], (((uint64_t)(activations + (uint)134)) | (uint64_t)4611686293305294848ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[16], scaled_ptr[17], scaled_ptr[18], scaled_ptr[19], (activations + (uint64_t)128ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[20], scaled_ptr[21], scaled_ptr[22], scaled_ptr[23], (activations + (uint64_t)130ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[24], scaled_ptr[25], scaled_ptr[26], scaled_ptr[27], (activations + (uint64_t)132ULL), (bool)1);
+      tvm_builtin_ptx_wgmma_f16_rs_mma_async_sync_aligned_m64n16k16_f32_f16_f16_1_1_0(acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7], scaled_ptr[28], scaled_ptr[29], scaled_ptr[30], scaled_ptr[31], (activations + (uint64_t)134ULL), (bool)1);
       tvm_builtin_ptx_wgmma_commit_group_commit_group_sync_aligned();
       tvm_builtin_ptx_wgmma_wait_group_wait_group_sync_aligned_1();
       slot_before_ptr[0] = reading_ptr[0];
