@@ -41,6 +41,10 @@ LANES = 32
 TURN_REGISTERS = 40
 TURNS_TOGETHER = 4
 
+#: what a warp keeps whose activations lie in registers: masks of the columns, and the words of two blocks (measured at M = 1 on
+#: ten types: 5 to 15, more where codes are looked up)
+COLUMN_REGISTERS = 12
+
 #: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
 CLOSE = 4
 
@@ -79,6 +83,7 @@ def estimate(plan: Plan) -> Estimate:
     beside = _close(plan) if plan.load_warps else sum([stage.temporaries for stage in plan.stages])
     kept = AT_ONCE.get(plan.family, 1.0) * _kept(plan)
     kept += _copies(plan) + _flushes(plan) + _turns(plan)
+    kept += COLUMN_REGISTERS * (plan.access == "column")
     most = round(kept + UNDER_WAY.get(plan.family, 1.0) * beside)
     kept = round(kept)
     held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
