@@ -354,7 +354,11 @@ def _rate_bounds(plan: Plan, of_cta: Work, ctas: int, m: int, passes: int) -> tu
     beside = op.out.dtype.itemsize * op.residual  # is read, and of the out type whatever is stored
     stores = m * op.out_n * (op.stored.dtype.itemsize + beside)
     from_dram = passes * plan.packing.nbytes + plan.value_bytes(m * op.k) + stores
+    dram = fit.dram * device.dram_bytes_per_second / 1e6
+    if plan.launch == "pdl":
+        share = -(-ctas // _sms(plan))
+        dram /= 1 + fit.uneven * (share * _sms(plan) / ctas - 1)
     return (
         Bound("BW l2", from_l2, "B", fit.l2 * device.level("l2").bytes_per_second / 1e6),
-        Bound("BW dram", from_dram, "B", fit.dram * device.dram_bytes_per_second / 1e6),
+        Bound("BW dram", from_dram, "B", dram),
     )

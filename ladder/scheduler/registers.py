@@ -37,6 +37,15 @@ COPY_REGISTERS = 3.5
 COPY_BYTES = 16
 LANES = 32
 
+#: what a warp of that family with one tile of one token tile keeps beside where its loop has so many turns: the compiler takes them
+#: together (measured at M = 1 on 4 bits: within 10 registers)
+TURN_REGISTERS = 40
+TURNS_TOGETHER = 4
+
+#: what a warp keeps whose activations lie in registers: masks of the columns, and the words of two blocks (measured at M = 1 on
+#: ten types: 5 to 15, more where codes are looked up)
+COLUMN_REGISTERS = 12
+
 #: by how much the estimate of the specialised family may be off: with fewer to spare, types of 7 bits spill
 CLOSE = 4
 
@@ -73,7 +82,9 @@ class Estimate(NamedTuple):
 def estimate(plan: Plan) -> Estimate:
     """The registers of a plan; its held constants take what the rest leaves free."""
     beside = _close(plan) if plan.load_warps else sum([stage.temporaries for stage in plan.stages])
-    kept = AT_ONCE.get(plan.family, 1.0) * _kept(plan) + _copies(plan) + _flushes(plan)
+    kept = AT_ONCE.get(plan.family, 1.0) * _kept(plan)
+    kept += _copies(plan) + _flushes(plan) + _turns(plan)
+    kept += COLUMN_REGISTERS * (plan.access == "column")
     most = round(kept + UNDER_WAY.get(plan.family, 1.0) * beside)
     kept = round(kept)
     held = plan.program.held_constants[: max(0, given(plan.device, plan.threads) - most)]
@@ -112,6 +123,14 @@ def _flushes(plan: Plan) -> int:
         return 0
     of_one = FLUSH_REGISTERS + OFFSET_REGISTERS * (len(plan.sum_sets) > 0)
     return of_one * min(max(0, plan.flushes_per_block - 1), MOST_FLUSHES)
+
+
+def _turns(plan: Plan) -> int:
+    """Registers for turns of the loop that the compiler takes together, where each warp has a ring of its own."""
+    tiling, blocks = plan.tiling, plan.packing.geometry.blocks
+    if plan.family != "skinny" or tiling.row_tiles * tiling.token_tiles > 1:
+        return 0
+    return TURN_REGISTERS if blocks // tiling.warps_k >= TURNS_TOGETHER else 0
 
 
 def _kept(plan: Plan) -> int:

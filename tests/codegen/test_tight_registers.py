@@ -68,3 +68,18 @@ def test_plans_that_would_spill_are_not_chosen(group: int, tokens: int) -> None:
     """bfloat16 and 5 bits without zero points: a second group in a block is one register too many for 256 tokens."""
     plan: Any = ladder.schedule(operator("bfloat16", ("int5", group, None), (4096, 8192, 8192)))
     assert (plan.family, plan.tiling.tokens) == ("specialised", tokens)
+
+
+@pytest.mark.parametrize("access, row_tiles, warps_k", [("vector", 1, 8), ("column", 3, 4)])
+def test_occupancy_is_estimated_with_the_registers_that_the_compiler_takes(
+    access: str, row_tiles: int, warps_k: int
+) -> None:
+    """A short loop whose turns become one, and columns: with too low an estimate the search saw CTAs beside each other that were not."""
+    if not Toolchain.available():
+        pytest.skip("no CUDA compiler on this machine")
+    op = operator("float16", ("int4", 128, "integer"), (1, 6144, 4096))
+    tiling = Tiling(warps_k, 1, 1, row_tiles, 1)
+    fixed = {"family": "skinny", "zero": "sums", "access": access, "tiling": tiling}
+    plan: Any = ladder.schedule(op, "h200", depth=3 if access == "vector" else 2, **fixed)
+    cubin = compile_kernel(lower(plan).source, "sm_90a")
+    assert abs(cubin.registers - plan.registers) <= 10

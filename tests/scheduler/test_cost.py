@@ -171,10 +171,19 @@ def test_more_tokens_never_cost_less():
 
 
 def test_programmatic_launch_saves_the_ramp():
-    plan = a_plan(m=1, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
+    # a CTA an SM
+    plan = a_plan(m=1, n=132 * 32, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
     saved = estimate(plan).us - estimate(replace(plan, launch="pdl")).us
     ramps = H200.cost.ramp_us - H200.cost.pdl_ramp_us
     assert saved == pytest.approx(ramps - FITS["skinny"].pdl_start_us)
+
+
+@pytest.mark.parametrize("ctas, busiest", [(132, 132), (224, 264), (256, 264), (448, 528)])
+def test_uneven_shares_of_sms_slow_memory_under_programmatic_launch(ctas, busiest):
+    plan = a_plan(m=1, n=ctas * 32, family="skinny", tiling=Tiling(4, 1, 1, 2, 1))
+    plain, pdl = (estimate(replace(plan, launch=launch)) for launch in ("plain", "pdl"))
+    slower = bound(pdl, "BW dram").us / bound(plain, "BW dram").us
+    assert slower == pytest.approx(1 + FITS["skinny"].uneven * (busiest / ctas - 1))
 
 
 def test_uneven_k_slices_wait_for_the_longest():
