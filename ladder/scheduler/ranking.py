@@ -25,11 +25,14 @@ from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.siblings import walks_of
 from ladder.scheduler.verify import has_sizes
-from ladder.scheduler.walk import FEW_TOKENS
+from ladder.scheduler.walk import FEW_TOKENS, MOST_TOGETHER
 from ladder.ttile import Device
 
 #: plans this much slower than the best one (by the estimate) still count as equally fast
 TIE = 0.005
+#: the same of rings whose turn takes the most blocks, beside one whose turn takes a single one: few tokens feel that (measured at
+#: 32 and 64 tokens on eight problems: 1.00 to 1.12 times as fast, estimated as 1.01 to 1.02 times slower)
+WHOLE_TURN = 0.021
 
 #: by how much a floor may be above the estimate that it is of: both are sums of the same numbers in another order
 ROUNDING = 1e-9
@@ -114,7 +117,7 @@ def cheapest(
             plan = tried[number][place].walking(*walk)
             cost = estimate(plan)
             # it takes less to see that a plan is slow than that it is legal
-            if cost.us <= least * (1 + TIE) and not refusal(plan, asked):
+            if cost.us <= least * (1 + WHOLE_TURN) and not refusal(plan, asked):
                 found.append(((cost.us, number, walks.index(walk), place), plan, cost))
                 least = min(least, cost.us)
     if not found:
@@ -130,9 +133,18 @@ def _pick(costs: list[tuple[Plan, Cost]]) -> tuple[Plan, Cost]:
         return best
     # Few tokens: a ring that one warp fills is faster where a turn of the loop takes more blocks, and not with more slots
     # (measured: int3 53.6 us with 4 slots, 56.1 us with 6, 56.5 us with 7; int2 46.7 us with 4 or 8, 51.7 us with 9).
-    bar = best[1].us * (1 + TIE)
-    equal = [pair for pair in costs if pair[1].us <= bar and _but_for_depth(best[0], pair[0])]
+    alone = best[0].turns_together == 1
+    equal = [
+        pair
+        for pair in costs
+        if _but_for_depth(best[0], pair[0])
+        and pair[1].us <= best[1].us * (1 + (WHOLE_TURN if alone and _is_whole(pair[0]) else TIE))
+    ]
     return min(equal, key=lambda pair: (-pair[0].turns_together, pair[0].depth))
+
+
+def _is_whole(plan: Plan) -> bool:
+    return plan.turns_together == MOST_TOGETHER
 
 
 def _but_for_depth(one: Plan, other: Plan) -> bool:
