@@ -72,7 +72,9 @@ class ScaleLanes:
             place: of the register, factors first; of an offset only where no zero points are taken off.
             compute: type of the lanes.
         """
-        fmt, pair = LANE_FORMATS[compute], (*self.factors, *self.offsets)[place]
+        fmt, pair = LANE_FORMATS.get(compute), (*self.factors, *self.offsets)[place]
+        if fmt is None:
+            return None  # codes, not numbers: the plan checker says so
         for register, alphas in enumerate(self.factors[:place]):
             ratio = pair[0] / alphas[0], pair[1] / alphas[1]
             if all(x == 0 or (is_power_of_two(x) and fmt.holds(x)) for x in ratio):

@@ -138,15 +138,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       alignas(64) float row_ptr_1[1];
       row_ptr_1[0] = (scale_1_ptr[0] * unit_of_ptr_1[0]);
       scale_factor_ptr[0] = ladder_cvt_f16x2_f32(row_ptr_1[0], row_ptr[0]);
-      alignas(64) float zero_0_ptr[1];
-      zero_0_ptr[0] = ladder_cvt_f32_f16(((ushort)zeros_rows_ptr[0]));
-      alignas(64) float zero_1_ptr[1];
-      zero_1_ptr[0] = ladder_cvt_f32_f16(((ushort)(zeros_rows_ptr[0] >> (uint)16)));
-      alignas(64) float row_ptr_2[1];
-      row_ptr_2[0] = ((scale_0_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - zero_0_ptr[0]));
-      alignas(64) float row_ptr_3[1];
-      row_ptr_3[0] = ((scale_1_ptr[0] * unit_ptr_1[0]) * (-0x1p+3f/*-8.000000e+00*/ - zero_1_ptr[0]));
-      scale_offset_ptr[0] = ladder_cvt_f16x2_f32(row_ptr_3[0], row_ptr_2[0]);
+      scale_offset_ptr[0] = ladder_fma_f16x2(scale_factor_ptr[0], ladder_fma_f16x2(zeros_rows_ptr[0], (uint)2147581968, (uint)2148040832), (uint)2147516416);
       d1_ptr[1] = (w1_ptr[0] & (uint)15728880);
       d1_ptr[0] = (w1_ptr[0] & (uint)983055);
       d1_ptr[2] = (w1_ptr[0] >> (uint)8);
