@@ -1,8 +1,8 @@
 """The main loop of the specialised family: a warpgroup decodes the next steps while its products run.
 
     for each block:   wait for its slot
-                      for each chunk of steps: decode it; issue its products; wait for those of the chunk before
-                      (after the first chunk nothing reads the slot before this one any more: it is freed)
+                      for each chunk of steps: decode it; issue its products; wait for those of the chunk before,
+                      or of the one before that (then nothing reads the slot before this one any more: it is freed)
 
 K slices of a CTA take its blocks in turns, so that their warpgroups decode and multiply side by side.
 
@@ -26,7 +26,7 @@ from ladder.codegen.stages.warpgroup import WarpgroupEmitter
 from ladder.codegen.stages.zero_point import ZeroPoint
 from ladder.scheduler.registers import ALL_WORDS_TOKENS, atoms_at_once
 from ladder.scheduler.stage import GroupScale
-from ladder.scheduler.walk import sums_of_tokens
+from ladder.scheduler.walk import steps_held, sums_of_tokens
 
 #: most turns of a loop of known length that the compiler unrolls as a whole
 UNROLLED_TURNS = 2
@@ -72,9 +72,7 @@ class Consume:
         cursor, before = self.cursor, self.before
         self.metadata = metadata = Metadata(self.kernel, pipeline.offsets)
         if self.plan.zero == "register":
-            self.zero = ZeroPoint(
-                self.kernel, metadata, live=2 * self.plan.chunk_steps, together=True
-            )
+            self.zero = ZeroPoint(self.kernel, metadata, live=steps_held(self.plan), together=True)
         if self.plan.scale == "register":
             self.scale = ScaleRegistersEmitter(self.kernel, metadata)
         if self.per_flush:
@@ -120,7 +118,7 @@ class Consume:
             decoders += [self._decoder(slot, atom) for atom in range(len(decoders), wanted)]
             fragments = [self._fragment(slot, decoders, step) for step in chunk]
             self._products(activations, first, fragments)
-            if first == 0:
+            if first == (self.plan.chunks_in_flight - 1) * size:
                 self.pipeline.release(*finished)
             self._flush(slot, chunk[-1] + 1)
 
@@ -170,4 +168,4 @@ class Consume:
         with e.stage("multiply"):
             steps = [(index, [fragment], 0) for index, fragment in enumerate(fragments)]
             self.multiply.multiply(steps, (activations, first), self.tiles)
-            self.multiply.settle(1)
+            self.multiply.settle(self.plan.chunks_in_flight)

@@ -18,6 +18,7 @@ from ladder.scheduler.stage import (
     Stage,
     Store,
 )
+from ladder.scheduler.walk import steps_held
 
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
@@ -55,7 +56,7 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
 
 def _scale_registers(plan: Plan) -> ScaleRegisters:
     cut = plan.packing.geometry
-    steps = min(2 * plan.chunk_steps, plan.block_steps)
+    steps = steps_held(plan)
     exact = plan.zero == "register" and plan.has_zeros
     return ScaleRegisters(groups=cut.groups_per_block, fragments=4 * steps, exact_zeros=exact)
 

@@ -160,6 +160,11 @@ class Plan:
         return walk.chunk_steps(self)
 
     @property
+    def chunks_in_flight(self) -> int:
+        """Chunks whose products may be under way, see :mod:`ladder.scheduler.walk`."""
+        return walk.chunks_in_flight(self)
+
+    @property
     def turns_together(self) -> int:
         """Blocks of one turn of the loop, see :mod:`ladder.scheduler.walk`."""
         return walk.turns_together(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ladder.scheduler.scale_lanes import own_numbers
-from ladder.scheduler.walk import sums_of_tokens
+from ladder.scheduler.walk import steps_held, sums_of_tokens
 
 if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
@@ -140,7 +140,7 @@ def _kept(plan: Plan) -> int:
     if not program.ops:  # words are fragments: those of two chunks
         live = program.words * min(2 * -(-plan.chunk_steps // program.steps), plan.atoms_per_block)
         return READER_BASE + sums_of_tokens(plan) // 2 + live
-    fragments = 4 * min(2 * plan.chunk_steps, plan.block_steps)
+    fragments = 4 * steps_held(plan)
     words = program.words * atoms_at_once(plan)
     shifted = 2 * max(0, program.steps - SHORT_ATOM)
     # S and Z beyond those of one class; ptxas makes products of others again where it lacks registers

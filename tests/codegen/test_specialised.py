@@ -225,6 +225,13 @@ def test_every_way_to_decode(name: str, activation: str) -> None:
     check(Case(name, activation, zero=zero, k=328, split=split, scale=activation))
 
 
+@pytest.mark.parametrize("group, depth", [(128, 3), (128, 4), (32, 3), ("channel", 3)])
+def test_chunks_in_flight_are_waited_for(group: Any, depth: int) -> None:
+    case = Case("int4", "bfloat16", group, zero="integer", k=768, depth=depth, exact=True)
+    assert case.plan.zero == "register"
+    check(case)
+
+
 def test_every_way_to_decode_is_among_them() -> None:
     def form(name: str, activation: str) -> tuple[str, int, int, int] | None:
         weight: Any = ladder.types[name]

@@ -10,6 +10,7 @@ import pytest
 from ladder.graph.matmul import matmul
 from ladder.registry import types
 from ladder.scheduler import Plan, choose_packing, schedule
+from ladder.scheduler.walk import steps_held
 from ladder.ttype import GroupedType
 
 W4 = types["int4"].grouped(128, zero="integer")
@@ -70,3 +71,13 @@ def test_all_readings_are_of_the_same_words(weights_of):
     for other in (packing.readings.bare, packing.readings.summed):
         assert other is not packing
         assert np.array_equal(other.pack(weights)["weight"], packed)
+
+
+@pytest.mark.parametrize("group, chunks", [(128, (2, 2, 6)), (32, (2, 2, 6))])
+def test_lanes_of_two_fmas_are_decoded_in_short_chunks_where_tokens_are_few(group, chunks):
+    plan = a_plan(types["int4"].grouped(group, zero="integer"), 64, family="specialised")
+    assert (plan.chunk_steps, plan.chunks_in_flight, steps_held(plan)) == chunks
+    many = a_plan(W4, 256, family="specialised")
+    assert many.chunks_in_flight == 1
+    once = a_plan(W4, 64, "float16", family="specialised")
+    assert (once.chunk_steps, once.chunks_in_flight, steps_held(once)) == (4, 1, 8)
