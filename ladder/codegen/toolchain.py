@@ -220,15 +220,15 @@ def _probe_nvcc(settings: Settings) -> Toolchain | str:
     if program is None:
         return f"nvcc: not on PATH and not in CUDA_HOME ({settings.cuda_home or 'unset'})"
     try:
-        version = _nvcc_version(program)
+        version = _nvcc_version(program, Path(program).stat().st_mtime_ns)
     except (OSError, subprocess.SubprocessError) as error:
         return f"nvcc: {program} does not run: {error}"
     return Toolchain("nvcc", version, program=program)
 
 
 @lru_cache(maxsize=4)
-def _nvcc_version(program: str) -> str:
-    """What a program says of itself: asked once, as every compile needs it, also one that finds its kernel in the cache."""
+def _nvcc_version(program: str, _written: int) -> str:
+    """What a program says of itself, asked once since it was written: every call needs it, also one that compiles nothing."""
     text = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=True, timeout=60
     ).stdout

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from ladder.scheduler.plan import Plan
 
 
+#: most tokens of a tile beside whose sums there are registers for further scales and zeros (int5, 256 tokens: 8 B spilled)
+SCALED_TOKENS = 192
+
+
 @dataclass(frozen=True)
 class Readings:
     """A packing as plans read it that take zero points off, or scale, in one way or another.
@@ -83,4 +87,7 @@ def reading_of(plan: Plan) -> Packing:
         packing = packing.one_class
     if plan.zero == "register":
         return packing.readings.subtracted
-    return packing.readings.scaled if plan.scale == "register" else packing.readings.summed
+    if plan.scale != "register":
+        return packing.readings.summed
+    found = packing.readings.scaled
+    return packing if found.program.is_scaled and plan.tiling.tokens > SCALED_TOKENS else found

@@ -36,6 +36,10 @@ CASES: dict[str, tuple[str, tuple[str, int, Any], tuple[int, int, int], dict[str
         *("bfloat16", ("int3", 64, "integer"), (4096, 8192, 8192), {}),
         lambda plan: plan.tiling.tokens == 256 and plan.zero == "register",
     ),
+    "registers of codes would be scaled by several numbers": (
+        *("float16", ("int5", 128, None), (1024, 8192, 8192), {}),
+        lambda plan: plan.tiling.tokens == 256 and plan.persistent and plan.scale == "register",
+    ),
 }
 
 

@@ -81,3 +81,12 @@ def test_lanes_of_two_fmas_are_decoded_in_short_chunks_where_tokens_are_few(grou
     assert many.chunks_in_flight == 1
     once = a_plan(W4, 64, "float16", family="specialised")
     assert (once.chunk_steps, once.chunks_in_flight, steps_held(once)) == (4, 1, 8)
+
+
+def test_wide_tiles_have_no_registers_for_several_scales():
+    weight = types["int5"].grouped(128)
+    narrow, wide = (a_plan(weight, m, "float16", family="specialised") for m in (64, 1024))
+    assert narrow.program.is_scaled
+    assert wide.scale == "register"
+    assert wide.tiling.tokens == 256
+    assert wide.reading is wide.packing
