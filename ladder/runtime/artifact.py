@@ -37,9 +37,9 @@ from ladder.files import (
 from ladder.runtime.versions import package_version
 from ladder.scheduler.members import members
 
-FORMAT = 2
-#: formats that are read, too: in the first every kernel's plan was written out
-OLDER = (1,)
+FORMAT = 3
+#: formats that are read, too: in the first every kernel's plan was written out, in the second that of a kernel alone
+OLDER = (1, 2)
 MANIFEST = "manifest.json"
 CONTENTS = Contents("artifact", MANIFEST, ("*.cu", "*.cubin", "*.listing.json"))
 AGAIN = "compile the plan again and save it"
@@ -133,7 +133,7 @@ class Artifact:
     def files(self) -> dict[str, bytes]:
         """Return file name -> content, the manifest included."""
         files: dict[str, bytes] = {}
-        own = members(self.plan)
+        own = _own_plans(self.plan)
         kernels = [_part_files(part, files, own) for part in self.parts]
         manifest = {
             "format": FORMAT,
@@ -157,7 +157,7 @@ class Artifact:
         """
         manifest = _manifest(read, at)
         try:
-            own = members(manifest["plan"])
+            own = _own_plans(manifest["plan"])
             parts = tuple(_read_part(record, read, own, at) for record in manifest["kernels"])
             return cls(
                 parts=parts,
@@ -219,7 +219,7 @@ def _part_files(part: Part, files: dict[str, bytes], own: list[Json]) -> Json:
     return {
         "name": lowered.name,
         "device_arch": lowered.device_arch,
-        # of a set's plans only the number: each spells out every bit of the packing
+        # only the number among the artifact's own plans: each spells out every bit of the packing
         "plan": own.index(part.plan) if part.plan in own else part.plan,
         "source": put(f"{lowered.name}.cu", lowered.source.encode()),
         "listing": listing,
@@ -269,7 +269,13 @@ def _read_part(record: Json, read: Callable[[str], bytes], own: list[Json], at: 
     }
     plan = record["plan"]
     # a set of another version has no plans that are known here: whoever reads it says so
-    return Part(own[plan] if own and isinstance(plan, int) else plan, lowered, cubins)
+    known = isinstance(plan, int) and plan < len(own)
+    return Part(own[plan] if known else plan, lowered, cubins)
+
+
+def _own_plans(plan: Json) -> list[Json]:
+    """The documents of an artifact's plans: those of a set, or the one that it is."""
+    return members(plan) or [plan]
 
 
 def _content(record: Json, read: Callable[[str], bytes], at: str) -> bytes:

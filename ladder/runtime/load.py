@@ -89,7 +89,10 @@ def kernel_of(
         own = [part.plan for part in artifact.parts]
         # a set's plans are read with it, their packing once
         whole = read_plan is None and own == members(artifact.plan)
-        plans: list[PlanLike] = list(plan) if whole else [plan_of(one) for one in own]
+        alone = read_plan is None and own == [artifact.plan]
+        plans: list[PlanLike] = (
+            [plan] if alone else list(plan) if whole else [plan_of(one) for one in own]
+        )
     except PlanError as error:
         raise _unreadable(error, artifact, at) from error
     if packing.version != artifact.packing_version:

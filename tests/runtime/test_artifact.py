@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,18 @@ def test_an_artifact_comes_back_equal(artifact, tmp_path):
     artifact.save(tmp_path / "out" / "k")
     assert Artifact.load(tmp_path / "out" / "k") == artifact
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["k"]
+
+
+@pytest.mark.parametrize("written", [FORMAT, 2])
+def test_the_plan_of_a_kernel_alone_is_written_once(artifact, tmp_path, written):
+    """Format 2 wrote it out with the kernel, too."""
+    alone = replace(artifact, parts=artifact.parts[:1], plan={"plan": 1})
+    folder = alone.save(tmp_path / "k")
+    (kernel,) = json.loads((folder / "manifest.json").read_text())["kernels"]
+    assert kernel["plan"] == 0
+    if written != FORMAT:
+        _edit(folder, lambda m: (m.update(format=written), m["kernels"][0].update(plan=m["plan"])))
+    assert Artifact.load(folder) == alone
 
 
 def test_the_folder_is_readable_by_people(artifact, tmp_path):
@@ -86,7 +99,7 @@ def _edit(folder, change, *, sealed=True):
 @pytest.mark.parametrize(
     "change, text",
     [
-        (lambda m: m.update(format=99), "format 99, this version reads 2"),
+        (lambda m: m.update(format=99), f"format 99, this version reads {FORMAT}"),
         (lambda m: m.pop("packing"), "lacks or misspells 'packing'"),
         (lambda m: m["kernels"][0].pop("launch"), "lacks or misspells 'launch'"),
         (lambda m: m["kernels"][0].update(parameters=3), "lacks or misspells"),
