@@ -103,7 +103,12 @@ def child() -> None:
 
 def run(cache: str) -> list[float]:
     """Seconds of every case in a fresh process over a cache."""
-    code = "from benchmarks.first_call import child; child()"
+    found: list[float] = fresh("from benchmarks.first_call import child; child()", cache)
+    return found
+
+
+def fresh(code: str, cache: str) -> Any:
+    """What code prints last, as JSON, in a fresh process over a cache."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "LADDER_CACHE_DIR": cache},
@@ -111,8 +116,7 @@ def run(cache: str) -> list[float]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -23,6 +21,7 @@ import typer
 
 import ladder
 from benchmarks import rows, store
+from benchmarks.first_call import fresh
 from benchmarks.grid import DEVICE
 from benchmarks.model_cases import RULES, cases, operators
 from ladder.codegen.toolchain import toolchain_version
@@ -71,14 +70,7 @@ def child(model: str, rule: str) -> None:
 def run(model: str, rule: str, cache: str) -> Times:
     """The times of a fresh process over a cache."""
     code = f"from benchmarks.model_compile import child; child({model!r}, {rule!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "LADDER_CACHE_DIR": cache},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    return Times(**json.loads(done.stdout.splitlines()[-1]))
+    return Times(**fresh(code, cache))
 
 
 def main(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ladder.checks import Expected, accept, refuse_unknown, shown
 from ladder.errors import LadderError, PlanError, ScheduleError
@@ -14,7 +12,8 @@ from ladder.scheduler.cost import Cost
 from ladder.scheduler.problem import Problem
 from ladder.ttile import Device
 
-P = TypeVar("P", bound="SinglePlan")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class SinglePlan:
