@@ -9,6 +9,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.tvm_api import IRBuilder, T
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import group_of
+from ladder.scheduler.residency import grid_tiles
 
 #: alignment of the shared-memory arena and of every region in it, in bytes
 ARENA_ALIGN = 128
@@ -232,7 +233,7 @@ class Kernel:
             thread = T.thread_id([threads])
             self._share_tiles()
             return thread
-        extents = [self.plan.channel_tiles * split]
+        extents = [grid_tiles(self.plan) * split]
         if self.token_tiled:
             tokens = self.plan.tiling.tokens
             extents.append((self.arg["m"] + (tokens - 1)) // tokens)

@@ -13,6 +13,7 @@ from ladder.codegen.stages.pipeline import box_k
 from ladder.codegen.tvm_api import DeviceFunction, lower_to_cuda
 from ladder.errors import LoweringError
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.residency import grid_tiles
 from ladder.scheduler.verify import verify
 
 
@@ -72,7 +73,7 @@ def _launch(plan: Plan) -> Launch:
     tokens = plan.tiling.tokens
     most = plan.m_range[1]
     rows = CeilDiv(by=tokens) if most is None or most > tokens else 1
-    grid = (plan.channel_tiles * plan.split, rows, 1)
+    grid = (grid_tiles(plan) * plan.split, rows, 1)
     return Launch(
         grid=(plan.persistent_ctas, 1, 1) if plan.persistent else grid,
         block=(plan.threads, 1, 1),

@@ -2,7 +2,7 @@
 
 Without lookahead:
 
-    for each block:   wait for its slot; ring barrier; start the copies of the block depth-1 ahead
+    for each block:   wait for its slot; ring barrier; start the copies of a later block
                       for each pair of steps: decode the next pair, read the next activations, multiply, flush
 
 With lookahead the loop is turned by one pair: during the last pair of a block the slot of the next one is waited for, and
@@ -24,8 +24,10 @@ from ladder.codegen.block import Block, Fragment, Pair
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.columns import TokenColumns
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
-from ladder.codegen.stages.load_ring import CONSTANTS, OPERANDS, RingEmitter
+from ladder.codegen.stages.load_ring import ACTIVATIONS, CONSTANTS, OPERANDS, RingEmitter
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
+from ladder.scheduler.residency import early_blocks, is_paced
+from ladder.scheduler.walk import blocks_ahead, holds_slice
 
 #: register banks of B fragments: two take turns, the third carries over from block to block
 _CARRY_BANK = 2
@@ -46,6 +48,7 @@ class Walk:
         self.token = token
         self.plan = kernel.plan
         self.blocks, self.depth = self.plan.packing.geometry.blocks, self.plan.depth
+        self.ahead, self.holds_slice = blocks_ahead(self.plan), holds_slice(self.plan)
         self.units = self.plan.load_ring.slot_bytes // ARENA_ALIGN
         self.bank = 0
 
@@ -64,7 +67,7 @@ class Walk:
 
     def _emit_plain(self) -> None:
         with e.loop(self._turns(), "turn", together=self._together()) as turn:
-            e.ptx("cp.async.wait_group", self.depth - 2)
+            e.ptx("cp.async.wait_group", self.ahead - 1)
             self.ring_barrier()
             slot = self._slot(0, "slot")
             self._copy_ahead(turn)
@@ -205,16 +208,15 @@ class Walk:
     # -- slots ---------------------------------------------------------------------------------------------------
 
     def fill_rings(self, beside: Callable[[], None]) -> None:
-        """Start the copies of the first depth-1 blocks.
+        """Start the copies of the blocks ahead of the loop.
 
         Args:
             beside: emits what else needs nothing of the kernel before this one, while copies are on their way.
         """
-        operands: Sequence[str] = OPERANDS
-        if self.plan.launch == "pdl":
-            operands = self._overlap_predecessor(beside)
-        for turn in range(self.depth - 1) if operands else ():
-            self._fill_slot(turn, operands)
+        early = self._overlap_predecessor(beside) if self.plan.launch == "pdl" else 0
+        # With a token in registers nothing is left to copy into the slots that were filled early.
+        for turn in range(0 if self.token is None else early, self.ahead):
+            self._fill_slot(turn, ACTIVATIONS if turn < early else OPERANDS)
             e.ptx("cp.async.commit_group")
         if self.token is not None:
             self.token.fetch(e.least(self._block(0), self.blocks - 1))
@@ -227,23 +229,24 @@ class Walk:
             self.token.take(self._block(turn))
             self.token.fetch(e.least(self._block(turn + 1), self.blocks - 1))
 
-    def _overlap_predecessor(self, beside: Callable[[], None]) -> Sequence[str]:
-        """Start what the kernel before this one cannot have written, then wait for it; returns what is left to copy.
+    def _overlap_predecessor(self, beside: Callable[[], None]) -> int:
+        """Start what the kernel before this one cannot have written, then wait for it; returns how many slots were filled.
 
         PTX ISA, "griddepcontrol": the wait returns when the kernels before have completed and their writes are visible.
         Every thread waits, so that this kernel's own completion implies theirs.
         """
         e.ptx("griddepcontrol.launch_dependents")
-        for turn in range(self.depth - 1):
+        early, paced = early_blocks(self.plan), is_paced(self.plan)
+        for turn in range(early):
+            if paced and turn:
+                e.ptx("cp.async.wait_group", 0)
             self._fill_slot(turn, CONSTANTS)
-            if self.token is not None:
-                # Nothing else comes into the slots: the first may be waited for alone.
+            if paced or self.token is not None:
+                # With a token in registers nothing else comes into the slots: the first may be waited for alone.
                 e.ptx("cp.async.commit_group")
         beside()
         e.ptx("griddepcontrol.wait")
-        if self.token is not None:
-            return ()
-        return [operand for operand in OPERANDS if operand not in CONSTANTS]
+        return early
 
     def _fill_slot(self, turn: int, operands: Sequence[str]) -> None:
         block = self._block(turn)
@@ -255,9 +258,11 @@ class Walk:
             self.ring.issue(block, slot, operands)
 
     def _copy_ahead(self, turn: Any) -> None:
-        ahead, free = self._block(turn + (self.depth - 1)), self._slot(1, "free_slot")
-        with e.when(ahead < self.blocks):
-            self.ring.issue(ahead, free)
+        if not self.holds_slice:
+            ahead, free = self._block(turn + self.ahead), self._slot(1, "free_slot")
+            with e.when(ahead < self.blocks):
+                self.ring.issue(ahead, free)
+        # One group a turn, of nothing where nothing is left: a wait counts groups.
         e.ptx("cp.async.commit_group")
 
     def _copies_ahead(self, turn: Any) -> list[Callable[[], None]]:

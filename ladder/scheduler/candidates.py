@@ -14,6 +14,7 @@ from ladder.graph.matmul import MatMul
 from ladder.scheduler.epilogue import default_epilogue
 from ladder.scheduler.packing import Packing
 from ladder.scheduler.plan import LOOKUPS, ZEROS, Plan
+from ladder.scheduler.residency import launches_together
 from ladder.scheduler.siblings import Shape, Siblings, plans_of
 from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
@@ -337,16 +338,27 @@ def _shape(plan: Plan, depths: tuple[int, ...] | None, fixed: Mapping[str, Any])
     """The plan at all depths, with one token in the ring or in registers and zeros taken off in either place, where there is a choice."""
     found = [Siblings(plan, depths, "lookahead" in fixed)]
     if "access" not in fixed and plan.family == "skinny" and plan.m_range[1] == 1:
-        # A token alone may lie in registers; it is loaded one block ahead, so that more slots would wait for it.
         column = replace(plan, access="column", depth=COLUMN_DEPTH)
         fits = depths is not None and COLUMN_DEPTH in depths
         if plan.access == "vector" and fits and not problems(column):
-            found = [Siblings(column, (COLUMN_DEPTH,), "lookahead" in fixed), *found]
+            found = [Siblings(column, _column_depths(column, fixed), "lookahead" in fixed), *found]
     if plan.family == "specialised" or "zero" in fixed:
         return tuple(found)
     if not plan.has_zeros or register_shifts(plan.reading) is None:
         return tuple(found)
     return tuple(replace(s, plan=replace(s.plan, zero=zero)) for s in found for zero in ZEROS)
+
+
+def _column_depths(plan: Plan, fixed: Mapping[str, Any]) -> tuple[int, ...]:
+    """Slots of a ring beside a token in registers, which is loaded one block ahead: more slots would wait for it.
+
+    All of a slice's blocks are worth theirs where that lets the next kernel load its weights beside this one.
+    """
+    whole = replace(plan, depth=plan.packing.geometry.blocks // plan.tiling.warps_k)
+    is_listed = COLUMN_DEPTH < whole.depth <= SKINNY_DEPTHS[-1] and "depth" not in fixed
+    if is_listed and launches_together(whole) > 1:
+        return (COLUMN_DEPTH, whole.depth)
+    return (COLUMN_DEPTH,)
 
 
 def _with_fixed(

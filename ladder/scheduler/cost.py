@@ -19,6 +19,7 @@ from ladder.scheduler.fit import FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import group_of
+from ladder.scheduler.residency import launches_together
 from ladder.scheduler.work import LANES, WARPGROUP_WARPS, Work, work
 
 #: M that stands for "any larger M"
@@ -138,8 +139,10 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     tokens = max(1, _representative(plan) if m is None else m)
     grid, of_cta = _grid(plan, tokens), work(plan)
     in_flight = int(of_cta.in_flight * min(grid.ctas, min(grid.sms, grid.ctas) * grid.together))
-    # as long as memory brings what the rings hold at first
+    # as long as memory brings what the rings hold at first, unless all of it comes beside the kernel before
     filling = fit.filling * min(in_flight, plan.packing.nbytes) / device.dram_bytes_per_second * 1e6
+    if launches_together(plan) > 1:
+        filling = 0.0
     return Cost(
         m=tokens,
         ctas=grid.ctas,
@@ -248,7 +251,8 @@ def _wave_us(plan: Plan) -> float:
 def _start_us(plan: Plan, together: int) -> float:
     """Start and end of a kernel besides launch and ramp, ``together`` CTAs on an SM."""
     fit, tiling = FITS[plan.family], plan.tiling
-    start = fit.start_us + (fit.pdl_start_us if plan.launch == "pdl" else 0.0)
+    alone = plan.launch == "pdl" and launches_together(plan) == 1
+    start = fit.start_us + (fit.pdl_start_us if alone else 0.0)
     start += fit.beside_us * (together - 1)
     return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
 

@@ -20,8 +20,8 @@ class Fit:
         exchange: bytes per microsecond at which a CTA of a cluster sends what the others sum.
         overlapping: schedulers' worth of warps that a CTA has at least, where products run by themselves.
         wave_us: start and end of a further wave of CTAs that have an SM for themselves.
-        pdl_start_us: added under programmatic launch: from the end of the kernel before to the first product, and from the last
-            one to the end.
+        pdl_start_us: added under programmatic launch, where an SM has no room for the next one: from the end of the kernel before
+            to the first product, and from the last one to the end.
         uneven: under programmatic launch, by what memory takes longer, as a part of what the busiest SM has to do above the
             mean: SMs with less to do start CTAs of the next kernel beside, and those of one kernel end far apart.
         clumped: of the CTAs that an SM could get beyond its share where there are several waves, the part that the busiest gets:
@@ -118,7 +118,6 @@ FITS = {
         l2=1.65,
         dram=0.96,
         start_us=0.7,
-        pdl_start_us=1.1,
         beside_us=0.84,
         exchange=15.5e3,
         overlapping=1.9,

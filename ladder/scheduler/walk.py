@@ -1,4 +1,4 @@
-"""How kernels of the specialised family walk K and the output tiles: what follows from a plan's decisions."""
+"""How kernels walk K and the output tiles: what follows from a plan's decisions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,20 @@ MOST_TOGETHER = 4
 #: steps of a chunk, and chunks whose products may be under way, where few tokens leave little time for lanes of two fmas each: a
 #: warpgroup then waits less before it decodes on (int4 in bfloat16 on an H200, M = 64: 1 to 3 %)
 SHORT_CHUNK, SHORT_CHUNKS = 2, 2
+
+
+def holds_slice(plan: Plan) -> bool:
+    """Whether a ring has a slot for every block of its slice of K: none is then asked for while others are worked on."""
+    return not plan.load_warps and not plan.lookahead and _blocks_of_slice(plan) <= plan.depth
+
+
+def blocks_ahead(plan: Plan) -> int:
+    """Blocks of a ring that are asked for before the first one is worked on."""
+    return max(1, _blocks_of_slice(plan)) if holds_slice(plan) else plan.depth - 1
+
+
+def _blocks_of_slice(plan: Plan) -> int:
+    return -(-plan.packing.geometry.blocks // plan.tiling.warps_k)
 
 
 def sums_of_tokens(plan: Plan) -> int:

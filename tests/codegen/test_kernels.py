@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ladder
 from ladder.scheduler import Plan, Tiling
+from ladder.scheduler.residency import grid_tiles
 from ladder.scheduler.verify import verify
 from tests.codegen.conftest import DTYPES, Emulated
 
@@ -143,6 +144,19 @@ def test_programmatic_launch_fills_its_rings_in_two_parts(
 ) -> None:
     op = ladder.matmul(m=m, n=40, k=520, activation="float16", weight=TYPES[name])
     check(ladder.schedule(op, "h200", launch="pdl"), emulated, m)
+
+
+@pytest.mark.parametrize("access", ["vector", "column"])
+@pytest.mark.parametrize("name", ["int4 asymmetric", "nf4", "int4 channel"])
+def test_ctas_that_repeat_a_tile_store_nothing(name: str, access: str, emulated: Emulated) -> None:
+    """Every SM has a CTA where two launches share it; y is poisoned, and a second store of an output would be a race."""
+    op = ladder.matmul(m=1, n=104, k=520, activation="float16", weight=TYPES[name], out="float16")
+    plan = ladder.schedule(
+        op, replace(ladder.devices["h200"], sms=5), launch="pdl", family="skinny",
+        access=access, tiling=Tiling(2, 1, 1, 2, 1), depth=3,
+    )  # fmt: skip
+    assert (plan.channel_tiles, grid_tiles(plan)) == (4, 5)
+    check(plan, emulated, m=1)
 
 
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])

@@ -171,7 +171,7 @@ def test_more_tokens_never_cost_less():
 
 
 def test_programmatic_launch_saves_the_ramp():
-    # a CTA an SM
+    # a CTA an SM, which has no room for the next kernel's
     plan = a_plan(m=1, n=132 * 32, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
     saved = estimate(plan).us - estimate(replace(plan, launch="pdl")).us
     ramps = H200.cost.ramp_us - H200.cost.pdl_ramp_us

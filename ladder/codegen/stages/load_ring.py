@@ -21,6 +21,7 @@ from ladder.codegen import emit as e
 from ladder.codegen.context import Kernel
 from ladder.codegen.stages.activations import activation_place
 from ladder.scheduler.packing import BAND_TILES, TILE_ROWS
+from ladder.scheduler.residency import grid_tiles
 from ladder.scheduler.stage import CHUNK_BYTES, LoadRing
 from ladder.scheduler.tiling import Tiling
 
@@ -33,6 +34,7 @@ ELEMENTS_TOGETHER = 8
 #: what a slot holds; all but the activations are constants, which no kernel before this one writes
 OPERANDS = ("weight", "x", "metadata")
 CONSTANTS = ("weight", "metadata")
+ACTIVATIONS = ("x",)
 
 
 def band_width(tiling: Tiling) -> int:
@@ -108,7 +110,7 @@ class RingEmitter:
         width = band_width(tiling)
         run = width * tile_run
         chunks, threads = run // per_chunk, self.kernel.ring_threads
-        clamped = packing.stored_tiles % tiling.tile_rows != 0
+        clamped = packing.stored_tiles < grid_tiles(self.kernel.plan) * tiling.tile_rows
         band_stride = band_pieces * BAND_TILES * tile_run
         copies: list[Copy] = []
         count = tiling.tile_rows // width * pieces * chunks

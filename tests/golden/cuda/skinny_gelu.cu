@@ -88,7 +88,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) ladder_skinny_float16_int4_
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_0();
     tvm_builtin_cuda_warp_sync();
     int slot = (cse_v13 + (cursor_ptr[0] * 128));
-    int free_slot = (cse_v13 + (cursor_ptr[1] * 128));
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
     token_ptr[0] = token_ahead_ptr[0];
     token_ptr[1] = token_ahead_ptr[1];

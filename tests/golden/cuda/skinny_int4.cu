@@ -91,7 +91,6 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_int4_k
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_1();
     tvm_builtin_cuda_warp_sync();
     int slot = (cse_v13 + (cursor_ptr[0] * 128));
-    int free_slot = (cse_v13 + (cursor_ptr[1] * 128));
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
     int cse_v15 = (cse_v2 >> 2);
     alignas(64) float offset_ptr[1];

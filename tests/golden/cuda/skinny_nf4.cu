@@ -89,7 +89,6 @@ extern "C" __global__ void __launch_bounds__(64, 1) ladder_skinny_float16_nf4_ke
     tvm_builtin_ptx_cp_async_wait_group_async_wait_group_1();
     tvm_builtin_cuda_warp_sync();
     int slot = ((cse_v15 + (cursor_ptr[0] * 128)) + 32768);
-    int free_slot = ((cse_v15 + (cursor_ptr[1] * 128)) + 32768);
     tvm_builtin_ptx_cp_async_commit_group_async_commit_group();
     int cse_v24 = (cse_v16 + slot);
     alignas(64) uint w1_ptr[4];
