@@ -24,7 +24,7 @@ from ladder.codegen.block import Block, Fragment, Pair
 from ladder.codegen.context import ARENA_ALIGN, Kernel
 from ladder.codegen.stages.columns import TokenColumns
 from ladder.codegen.stages.group_scale import GroupScaleEmitter
-from ladder.codegen.stages.load_ring import ACTIVATIONS, CONSTANTS, OPERANDS, RingEmitter
+from ladder.codegen.stages.load_ring import ACTIVATIONS, CONSTANTS, RingEmitter
 from ladder.scheduler.geometry import LONG_ATOM_STEPS
 from ladder.scheduler.residency import early_blocks, is_paced
 from ladder.scheduler.walk import blocks_ahead, holds_slice
@@ -216,7 +216,7 @@ class Walk:
         early = self._overlap_predecessor(beside) if self.plan.launch == "pdl" else 0
         # With a token in registers nothing is left to copy into the slots that were filled early.
         for turn in range(0 if self.token is None else early, self.ahead):
-            self._fill_slot(turn, ACTIVATIONS if turn < early else OPERANDS)
+            self._fill_slot(turn, ACTIVATIONS if turn < early else self.ring.operands)
             e.ptx("cp.async.commit_group")
         if self.token is not None:
             self.token.fetch(e.least(self._block(0), self.blocks - 1))

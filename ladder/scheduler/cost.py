@@ -15,11 +15,12 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ladder.scheduler.fit import FITS
+from ladder.scheduler.fit import CROWDED, FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import group_of
-from ladder.scheduler.residency import launches_together
+from ladder.scheduler.residency import is_paced, launches_together
+from ladder.scheduler.walk import blocks_ahead
 from ladder.scheduler.work import LANES, WARPGROUP_WARPS, Work, work
 
 #: M that stands for "any larger M"
@@ -90,6 +91,7 @@ class Cost:
         in_flight: bytes of weights and metadata on their way, all SMs together.
         bounds: the ceilings.
         launch_us, ramp_us, refill_us: constants of the device, and a refill for each further wave.
+        queue_us: what the activations wait behind weights that were asked for too early.
         overlap: norm in which the ceilings add up.
     """
 
@@ -102,6 +104,7 @@ class Cost:
     launch_us: float
     ramp_us: float
     refill_us: float
+    queue_us: float = 0.0
     overlap: float = 4.0
 
     @property
@@ -112,7 +115,7 @@ class Cost:
     @property
     def us(self) -> float:
         """The whole estimate, in microseconds."""
-        return self.launch_us + self.ramp_us + self.work_us + self.refill_us
+        return self.launch_us + self.ramp_us + self.work_us + self.refill_us + self.queue_us
 
     @property
     def limit(self) -> Bound:
@@ -123,7 +126,8 @@ class Cost:
         lines = [
             (
                 f"{self.us:.2f} us at M={self.m} = launch {self.launch_us:.2f} + ramp {self.ramp_us:.2f}"
-                f" + work {self.work_us:.2f} + refills {self.refill_us:.2f}; bound by {self.limit.name}"
+                f" + work {self.work_us:.2f} + refills {self.refill_us:.2f} + queues {self.queue_us:.2f};"
+                f" bound by {self.limit.name}"
             ),
             (
                 f"  {counted(self.ctas, 'CTA')} in {counted(self.waves, 'wave')}, {self.resident} on an SM,"
@@ -157,6 +161,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
         ramp_us=_ramp_us(plan),
         # while one of several resident blocks starts, the others keep the memory busy
         refill_us=(grid.waves - 1) * _wave_us(plan) / grid.resident,
+        queue_us=_queue_us(plan, grid.together),
         overlap=fit.overlap,
     )
 
@@ -251,10 +256,20 @@ def _wave_us(plan: Plan) -> float:
 def _start_us(plan: Plan, together: int) -> float:
     """Start and end of a kernel besides launch and ramp, ``together`` CTAs on an SM."""
     fit, tiling = FITS[plan.family], plan.tiling
-    alone = plan.launch == "pdl" and launches_together(plan) == 1
-    start = fit.start_us + (fit.pdl_start_us if alone else 0.0)
-    start += fit.beside_us * (together - 1)
+    beside = fit.pdl_beside_us if plan.launch == "pdl" else fit.beside_us
+    start = fit.start_us + beside * (together - 1)
+    if plan.launch == "pdl" and launches_together(plan) == 1:
+        start += fit.pdl_start_us
     return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
+
+
+def _queue_us(plan: Plan, together: int) -> float:
+    """What activations wait behind weights that the rings of ``together`` CTAs on an SM ask for too early."""
+    device, ring, crowding = plan.device, plan.load_ring, FITS[plan.family].crowding
+    if not crowding or is_paced(plan):
+        return 0.0
+    early = together * ring.rings * ring.weight_bytes * blocks_ahead(plan) - CROWDED
+    return crowding * max(0, early) * device.sms / device.dram_bytes_per_second * 1e6
 
 
 def _exchange_us(plan: Plan) -> float:

@@ -35,6 +35,11 @@ def _blocks_of_slice(plan: Plan) -> int:
     return -(-plan.packing.geometry.blocks // plan.tiling.warps_k)
 
 
+def sums_columns(plan: Plan) -> bool:
+    """Whether one product sums the activations of eight steps: each step has a column of its own, and all sums are of one kind."""
+    return plan.access == "column" and len(plan.sum_sets) == 1
+
+
 def sums_of_tokens(plan: Plan) -> int:
     """Tokens whose sums a warpgroup holds; where those of a group are kept apart from the totals, each counts twice."""
     return plan.tiling.tokens * (1 if plan.in_place else 2)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.tiling import TILE_TOKENS
+from ladder.scheduler.walk import holds_slice, sums_columns
 
 #: lane instructions per group flush and row pair that convert a scale and a zero to float32
 SCALE_INSTRUCTIONS = 3.0
@@ -82,13 +83,14 @@ def _blocks(plan: Plan) -> int:
     return -(-plan.packing.geometry.blocks // slices) * plan.tiling.warps_k
 
 
-def _products_of_step(plan: Plan) -> int:
+def _products_of_step(plan: Plan) -> float:
     """Product instructions of one step of a K slice."""
     tiling = plan.tiling
     if plan.compute == "wgmma":
         return tiling.warps_n // WARPGROUP_WARPS
     pairs = tiling.tile_rows * (tiling.tokens // TILE_TOKENS)
-    return pairs + len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles
+    of_one_sum = min(TILE_TOKENS, plan.block_steps) if sums_columns(plan) else 1
+    return pairs + len(plan.sum_sets) * tiling.ring_warps * tiling.token_tiles / of_one_sum
 
 
 def _decode(plan: Plan, blocks: int) -> tuple[float, float, float, float]:
@@ -149,7 +151,7 @@ def _loads(plan: Plan, blocks: int) -> _Loads:
     return _Loads(alu, lsu, moved, weights + metadata, activations)
 
 
-def _read_by_tensor(plan: Plan, products: int) -> int:
+def _read_by_tensor(plan: Plan, products: float) -> float:
     """Bytes of shared memory that products read, where warps that copy for themselves are in their way.
 
     Elsewhere they come at the rate that was measured for the instruction.
@@ -181,5 +183,8 @@ def _flush(plan: Plan, blocks: int) -> tuple[float, float]:
 def _in_flight(plan: Plan) -> int:
     """Bytes of weights and metadata that the rings of a CTA keep on their way: a slot is refilled when its block is used up."""
     ring = plan.load_ring
+    block = ring.weight_bytes + ring.scale_bytes + ring.zero_bytes
+    if plan.family == "skinny" and holds_slice(plan):
+        return plan.packing.geometry.blocks * block
     slots = ring.slots - FITS[plan.family].late - LOOKAHEAD_SLOTS * plan.lookahead
-    return int(ring.rings * slots * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes))
+    return int(ring.rings * slots * block)

@@ -186,6 +186,23 @@ def test_uneven_shares_of_sms_slow_memory_under_programmatic_launch(ctas, busies
     assert slower == pytest.approx(1 + FITS["skinny"].uneven * (busiest / ctas - 1))
 
 
+def test_activations_wait_behind_weights_that_are_asked_for_too_early():
+    """A CTA an SM, 16 KB a block of its rings: 64 KB on their way are enough."""
+    plan = a_plan(m=1, n=132 * 32, k=16 * 1024, family="skinny", tiling=Tiling(8, 1, 1, 2, 1))
+    queues = {depth: estimate(replace(plan, depth=depth)).queue_us for depth in (2, 5, 6, 8)}
+    assert queues[2] == queues[5] == 0
+    excess = 132 * 16 * 1024 / H200.dram_bytes_per_second * 1e6
+    assert queues[6] == pytest.approx(FITS["skinny"].crowding * excess)
+    assert queues[8] == pytest.approx(3 * queues[6])
+
+
+def test_sums_of_a_token_in_registers_take_one_product_for_eight_steps():
+    plan = a_plan(m=1, k=1024, family="skinny", tiling=Tiling(1, 1, 1, 2, 1), zero="sums", depth=2)
+    blocks, steps = 8, 64
+    assert work(replace(plan, access="vector")).products == steps * (2 + 1)
+    assert work(replace(plan, access="column")).products == steps * 2 + blocks
+
+
 def test_uneven_k_slices_wait_for_the_longest():
     even, odd = (
         work(a_plan(k=k, tiling=Tiling(4, 2, 1, 2, 2), zero="sums")).products

@@ -7,6 +7,9 @@ them. The columns are added up at the end, when they are float32 totals.
     B fragment of step s (PTX ISA, mma.m16n8k16): lane (g, t) holds k = 2t, 2t + 1 and 2t + 8, 2t + 9 of column g
     lane (g, t) loads them of step g, for all steps at once, and hands out zeros where g is not the step's column
     totals: lane (g, t) holds columns 2t and 2t + 1 of rows g and g + 8
+
+Sums of activations, where zero points need them, are one product for eight steps: what a lane has loaded is, without a mask,
+the fragment of all of them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from ladder.codegen.stages.multiply import MultiplyEmitter
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.stage import Multiply
 from ladder.scheduler.tiling import TILE_TOKENS
+from ladder.scheduler.walk import sums_columns
 
 #: bytes of a word
 WORD = 4
@@ -72,6 +76,10 @@ class TokenColumns:
         turn, column = divmod(step, TILE_TOKENS)
         return [self.words[2 * turn + half] & self.masks[column] for half in range(2)]
 
+    def unmasked(self, turn: int) -> list[Any]:
+        """The B fragment of eight steps together, each in its own column."""
+        return [self.words[2 * turn + half] for half in range(2)]
+
     def _element(self, block: Any, place: int) -> Any:
         """Index of the first activation of one of the lane's words."""
         turn, half = divmod(place, 2)
@@ -87,13 +95,20 @@ class ColumnMultiplyEmitter(MultiplyEmitter):
     def __init__(self, kernel: Kernel, stage: Multiply, token: TokenColumns) -> None:
         super().__init__(kernel, stage)
         self.token = token
+        self.sums_columns = sums_columns(kernel.plan)
 
     def read(self, _start: Any, step: int, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
         """B fragments of steps ``step`` and ``step + 1`` of a block, for the one token tile."""
+        if self.sums_columns and step % TILE_TOKENS == 0:
+            self._mma_of_ones(0, 0, self.token.unmasked(step // TILE_TOKENS))
         for half in range(min(2, self.token.steps - step)):
             for index, word in enumerate(self.token.fragment(step + half)):
                 e.store(self.b, 4 * bank + 2 * half + index, word)
         return self.carried(_start, step, tiles, bank)
+
+    def _sum(self, b: list[Any], tile: int, cls: int) -> None:
+        if not self.sums_columns:
+            super()._sum(b, tile, cls)
 
 
 def write_columns(kernel: Kernel, totals: Any, base: int) -> None:

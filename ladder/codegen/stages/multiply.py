@@ -134,9 +134,16 @@ class MultiplyEmitter:
     def _products(self, fragments: list[list[Any]], b: list[Any], tile: int, cls: int) -> None:
         for row_tile, a in enumerate(fragments):
             self._mma(self.acc, self.acc_index(row_tile, tile, cls), a, b)
+        self._sum(b, tile, cls)
+
+    def _sum(self, b: list[Any], tile: int, cls: int) -> None:
+        """Add the activations of a step to the sum that its class needs, if any."""
         sums = self.kernel.plan.sum_set_of(cls)
         if sums is not None:
-            self._mma(self.sum, self.sum_index(sums, tile), [e.u32(self.ones)] * 4, b)
+            self._mma_of_ones(sums, tile, b)
+
+    def _mma_of_ones(self, sums: int, tile: int, b: list[Any]) -> None:
+        self._mma(self.sum, self.sum_index(sums, tile), [e.u32(self.ones)] * 4, b)
 
     def _mma(self, accumulators: Any, first: int, a: list[Any], b: list[Any]) -> None:
         c = [accumulators[first + i] for i in range(4)]
