@@ -10,6 +10,7 @@ import importlib.metadata
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ladder.codegen.array_operands import pass_arrays
 from ladder.errors import LoweringError
 
 TVM_VERSION = "0.27.0.post1"
@@ -104,7 +105,7 @@ def lower_to_cuda(function: Any, arch: str) -> DeviceFunction:
     build = tvm.get_global_func("target.build.cuda")
     return DeviceFunction(
         name=str(device_function.attrs["global_symbol"]),
-        source=str(build(device_module, device_target).inspect_source()),
+        source=pass_arrays(str(build(device_module, device_target).inspect_source())),
         parameters=tuple(p.name for p in device_function.params),
         function=device_function,
     )

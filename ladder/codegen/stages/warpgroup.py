@@ -52,7 +52,8 @@ class WarpgroupEmitter:
         # Where a block ends with a flush, the first product of the next overwrites; otherwise all add to zeros.
         self.overwrites = kernel.plan.flushes_per_block > 0
         self.fresh = self.overwrites
-        self.reset()
+        if not plan.persistent:  # else every tile begins with it
+            self.reset()
 
     def reset(self) -> None:
         """Set all accumulators to zero."""
