@@ -90,7 +90,6 @@ def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
     plan, tiling = kernel.plan, kernel.plan.tiling
     token_tiles = tiling.warps_m * tiling.token_tiles // plan.split
     k_slice = kernel.slice if plan.split == 1 else kernel.rank * tiling.warps_k + kernel.slice
-    arenas = _arenas(kernel) if plan.split > 1 else []
     for row_tile in range(tiling.row_tiles):
         for tile in range(tiling.token_tiles):
             owner, mine = divmod(tile, token_tiles) if plan.split > 1 else (0, tile)
@@ -103,17 +102,11 @@ def write_totals(kernel: Kernel, totals: Any, base: int) -> None:
             if plan.split == 1:
                 e.store_vector(kernel.shared["float32"], target, *_four(totals, first), 4)
                 continue
+            there = e.hold(e.u32(0), "there", "uint32")
+            here = kernel.shared_address(target * 4)
+            e.ptx("mapa.shared::cluster.u32", there, here, e.u32(owner))
             parts = [totals[first + i] for i in range(4)]
-            there = arenas[owner] + e.cast("uint32", target * 4)
             e.ptx("st.shared::cluster.v4.f32", there, *parts)
-
-
-def _arenas(kernel: Kernel) -> list[Any]:
-    """Where the arenas of the CTAs that share K begin, as shared-memory addresses of the cluster (PTX ISA, mapa)."""
-    arenas = e.registers("arenas", kernel.plan.split, "uint32")
-    for rank in range(kernel.plan.split):
-        e.ptx("mapa.shared::cluster.u32", arenas[rank], kernel.shared_address(0), e.u32(rank))
-    return [arenas[rank] for rank in range(kernel.plan.split)]
 
 
 def _four(totals: Any, first: int) -> tuple[Any, int]:

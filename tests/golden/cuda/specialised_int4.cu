@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
   int cse_v6 = (((int)tvm_builtin_cluster_ctaid_x()) * 2);
   int first_block = cse_v6;
   int cse_v7 = ((2 < ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - (((int)tvm_builtin_cluster_ctaid_x()) * 2))) ? 3 : 2);
-  int cse_v20 = ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - cse_v6);
+  int cse_v19 = ((((((int)tvm_builtin_cluster_ctaid_x()) * 5) + 5) >> 1) - cse_v6);
   int turns = cse_v7;
   int cse_v14 = ((m + 7) >> 3);
   int cse_v17 = min(cse_v14, 2);
@@ -71,9 +71,9 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       for (int load = 0; load < cse_v7; ++load) {
         tvm_builtin_ptx_mbarrier_arrive_expect_tx_arrive_expect_tx_shared_b64((arena_address + ((uint)((filling_ptr[0] * 8) + 30720))), ((uint)((cse_v17 * 2048) + 4352)));
         tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)(filling_ptr[1] * 128))), (&(weight_ptr[(((cse_v2 * 5120) + cse_v10) + (load * 1024))])), (uint)4096, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        int cse_v21 = (((cse_v2 * 320) + (((int)tvm_builtin_cluster_ctaid_x()) * 128)) + (load * 64));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v21])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
-        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v21])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        int cse_v20 = (((cse_v2 * 320) + (((int)tvm_builtin_cluster_ctaid_x()) * 128)) + (load * 64));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 8192))), (&(scales_ptr[cse_v20])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
+        tvm_builtin_ptx_cp_async_bulk_g2s_cluster_async_bulk_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 9216))), (&(zeros_ptr[cse_v20])), (uint)128, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
         int cse_v15 = ((((int)tvm_builtin_cluster_ctaid_x()) * 256) + (load * 128));
         tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 4096))), ((void*)((unsigned long long)(&(x_map)))), cse_v15, cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
         tvm_builtin_ptx_cp_async_bulk_tensor_g2s_cluster_async_bulk_tensor_2d_shared__cluster_global_mbarrier__complete_tx__bytes((arena_address + ((uint)((filling_ptr[1] * 128) + 6144))), ((void*)((unsigned long long)(&(x_map)))), (cse_v15 + 64), cse_v5, (arena_address + ((uint)((filling_ptr[0] * 8) + 30720))));
@@ -117,12 +117,12 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
       int first_slot = (reading_ptr[1] * 128);
       uint64_t activations = (((uint64_t)__shfl_sync((uint)4294967295, ((((arena_address + ((uint)(first_slot + 4096))) & (uint)262143) >> (uint)4) | (uint)65536), 0, 32)) | (uint64_t)4611686293305294848ULL);
       tvm_builtin_cuda_mbarrier_wait((&(((uint64_t*)arena_ptr)[(reading_ptr[0] + 3840)])), reading_ptr[2]);
-      int cse_v22 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
+      int cse_v21 = (((cse_v1 * 1024) + (cse_v3 * 16)) + first_slot);
       alignas(64) uint w1_ptr[4];
-      tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v22)));
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w1_ptr[0], w1_ptr[1], w1_ptr[2], w1_ptr[3], (arena_address + ((uint)cse_v21)));
       alignas(64) uint d1_ptr[20];
       alignas(64) uint w2_ptr[4];
-      tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v22 + 512))));
+      tvm_builtin_ptx_ld_vec_shared_v4_b32(w2_ptr[0], w2_ptr[1], w2_ptr[2], w2_ptr[3], (arena_address + ((uint)(cse_v21 + 512))));
       alignas(64) uint d2_ptr[20];
       alignas(64) uint scales_rows_ptr[1];
       int cse_v16 = ((first_slot >> 2) + (((int)threadIdx.x) >> 2));
@@ -253,12 +253,15 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
     acc_ptr[7] = (acc_ptr[7] * unit_back_ptr[0]);
     tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release_aligned();
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
-    alignas(64) uint arenas_ptr[2];
-    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(arenas_ptr[0], arena_address, (uint)0);
-    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(arenas_ptr[1], arena_address, (uint)1);
-    uint cse_v18 = ((uint)(cse_v10 + (((int)threadIdx.x) * 16)));
-    tvm_builtin_ptx_st_vec_shared__cluster_v4_f32((arenas_ptr[0] + cse_v18), acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
-    tvm_builtin_ptx_st_vec_shared__cluster_v4_f32((arenas_ptr[1] + cse_v18), acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7]);
+    alignas(64) uint there_ptr[1];
+    there_ptr[0] = (uint)0;
+    uint cse_v22 = (arena_address + ((uint)(cse_v10 + (((int)threadIdx.x) * 16))));
+    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr[0], cse_v22, (uint)0);
+    tvm_builtin_ptx_st_vec_shared__cluster_v4_f32(there_ptr[0], acc_ptr[0], acc_ptr[1], acc_ptr[2], acc_ptr[3]);
+    alignas(64) uint there_ptr_1[1];
+    there_ptr_1[0] = (uint)0;
+    tvm_builtin_ptx_mapa_u32_shared__cluster_u32(there_ptr_1[0], cse_v22, (uint)1);
+    tvm_builtin_ptx_st_vec_shared__cluster_v4_f32(there_ptr_1[0], acc_ptr[4], acc_ptr[5], acc_ptr[6], acc_ptr[7]);
     tvm_builtin_ptx_barrier_cluster_arrive_cluster_arrive_release_aligned();
     tvm_builtin_ptx_barrier_cluster_wait_cluster_wait_acquire_aligned();
     alignas(64) float sum_ptr[4];
@@ -294,15 +297,15 @@ extern "C" __global__ void __launch_bounds__(160, 1) ladder_specialised_float16_
         int64_t cse_v13 = ((int64_t)((int)threadIdx.x));
         int64_t cse_v26 = ((((((int64_t)((int)blockIdx.x)) >> (int64_t)1) * (int64_t)64) + ((cse_v13 & (int64_t)7) * (int64_t)8)) + ((((((int64_t)((int)blockIdx.y)) * (int64_t)16) + (((int64_t)((int)tvm_builtin_cluster_ctaid_x())) * (int64_t)8)) + (cse_v13 >> (int64_t)3)) * y_stride_m));
         int64_t offset = cse_v26;
-        int cse_v19 = (cse_v11 ^ (cse_v12 & 7));
+        int cse_v18 = (cse_v11 ^ (cse_v12 & 7));
         if (y_pieces != 0) {
           alignas(64) uint piece_ptr[4];
-          *(uint4*)(piece_ptr + 0) = *(uint4*)(((uint*)arena_ptr) + (((cse_v12 * 32) + (cse_v19 * 4)) + 1024));
+          *(uint4*)(piece_ptr + 0) = *(uint4*)(((uint*)arena_ptr) + (((cse_v12 * 32) + (cse_v18 * 4)) + 1024));
           tvm_builtin_ptx_st_vec_global_v4_b32((&(y_ptr[cse_v26])), piece_ptr[0], piece_ptr[1], piece_ptr[2], piece_ptr[3]);
         }
         if (y_pieces == 0) {
           for (int element = 0; element < 8; ++element) {
-            y_ptr[(cse_v26 + ((int64_t)element))] = ((ushort*)arena_ptr)[((((cse_v12 * 64) + (cse_v19 * 8)) + element) + 2048)];
+            y_ptr[(cse_v26 + ((int64_t)element))] = ((ushort*)arena_ptr)[((((cse_v12 * 64) + (cse_v18 * 8)) + element) + 2048)];
           }
         }
       }
