@@ -128,6 +128,7 @@ FITS = {
         l2=1.65,
         dram=0.96,
         start_us=0.7,
+        pdl_start_us=0.6,
         beside_us=0.84,
         pdl_beside_us=0.84,
         exchange=15.5e3,

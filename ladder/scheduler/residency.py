@@ -33,7 +33,7 @@ def launches_together(plan: Plan) -> int:
     resident = device.blocks_resident(
         threads=plan.threads, registers=plan.registers, shared_bytes=plan.shared_bytes
     )
-    return min(2, resident)
+    return 2 if resident > 1 else 1
 
 
 def grid_tiles(plan: Plan) -> int:

@@ -17,6 +17,7 @@ WEIGHTS = {
     "int4": types["int4"].grouped(128, zero="integer"),
     "mxfp4": "mxfp4",
     "uint1": types["uint1"].grouped(128, zero="integer"),
+    "nf4": types["nf4"].grouped(128),
     "int8": types["int8"].grouped("channel"),
 }
 
@@ -49,8 +50,18 @@ def test_the_cheapest_plan_is_the_first_of_all(weight, device, m, n, k, m_range,
     assert cheapest(*asked) == rank(*asked).chosen
 
 
-def test_the_cheapest_plan_of_programmatic_launches_is_the_first_of_all():
-    asked = (*problem("int4", "h200", 1, 8192, 8192), (1, 1), {"launch": "pdl"})
+@pytest.mark.parametrize(
+    "weight, m, n, k",
+    [
+        ("int4", 1, 8192, 8192),
+        ("int4", 1, 4096, 4096),  # deep rings leave room for the next kernel
+        ("nf4", 1, 3584, 3584),
+        ("int4", 16, 4096, 4096),
+        ("uint1", 1, 8192, 8192),  # tables make some candidates larger than an SM
+    ],
+)
+def test_the_cheapest_plan_of_programmatic_launches_is_the_first_of_all(weight, m, n, k):
+    asked = (*problem(weight, "h200", m, n, k), (m, m), {"launch": "pdl"})
     assert cheapest(*asked) == rank(*asked).chosen
 
 
