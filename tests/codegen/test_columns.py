@@ -9,8 +9,9 @@ import pytest
 
 import ladder
 from ladder.codegen.lower import lower
+from ladder.graph.draw import activations
 from ladder.scheduler import Tiling
-from tests.codegen.conftest import DTYPES, Emulated
+from tests.codegen.conftest import Emulated
 
 INT4 = ladder.types["int4"]
 
@@ -30,7 +31,7 @@ def made(
 def agrees(emulated: Emulated, plan: ladder.Plan, weights: ladder.Quantized) -> None:
     """The kernel adds what the plan adds, in its order; both are the operator's answer."""
     rng = np.random.default_rng(4)
-    x = rng.standard_normal((1, plan.op.k)).astype(DTYPES[plan.op.activation.name])
+    x = activations(plan.op, rng, 1)
     kernel, numpy = emulated(plan, x, weights), plan.run(x, weights)
     want = plan.op.reference(x, weights)
     size = np.linalg.norm(want)
@@ -62,6 +63,16 @@ def test_groups_of_every_size(name: str, launch: str, emulated: Emulated) -> Non
 @pytest.mark.parametrize("group", [16, 128])
 def test_zero_points_in_either_place(zero: str, group: int, emulated: Emulated) -> None:
     plan, weights = made(INT4.grouped(group, zero="integer"), 32, 512, zero=zero)
+    agrees(emulated, plan, weights)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint2", "int8"])
+@pytest.mark.parametrize("group", [32, 128, "channel"])
+def test_columns_that_no_step_has_add_nothing(name: str, group: Any, emulated: Emulated) -> None:
+    """Steps of bytes are four in a block; the other columns would hold, and sum, activations of the block after it."""
+    weight = ladder.types[name].grouped(group, zero="integer")
+    plan, weights = made(weight, 48, 512, activation="int8", zero="sums")
+    assert (plan.block_steps, len(plan.sum_sets)) == (4, 1)
     agrees(emulated, plan, weights)
 
 

@@ -9,7 +9,7 @@ them. The columns are added up at the end, when they are float32 totals.
     totals: lane (g, t) holds columns 2t and 2t + 1 of rows g and g + 8
 
 Sums of activations, where zero points need them, are one product for eight steps: what a lane has loaded is, without a mask,
-the fragment of all of them.
+the fragment of all of them. Columns that no step has hold zeros.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TokenColumns:
             for place in range(2 * self.rounds):
                 element = self._element(block, place)
                 if self.edged:
-                    element = e.select(element < self.plan.op.k, element, 0)
+                    element = e.select(self._exists(element, place), element, 0)
                 item = element // self.plan.op.activation.per_item
                 source = self.kernel.arg["x"].ptr_to([item])
                 e.ptx("ld.global.b32", self.ahead[place], source)
@@ -68,7 +68,8 @@ class TokenColumns:
             for place in range(2 * self.rounds):
                 word = self.ahead[place]
                 if self.edged:
-                    word = e.select(self._element(block, place) < self.plan.op.k, word, e.u32(0))
+                    exists = self._exists(self._element(block, place), place)
+                    word = e.select(exists, word, e.u32(0))
                 e.store(self.words, place, word)
 
     def fragment(self, step: int) -> list[Any]:
@@ -82,11 +83,20 @@ class TokenColumns:
 
     def _element(self, block: Any, place: int) -> Any:
         """Index of the first activation of one of the lane's words."""
-        turn, half = divmod(place, 2)
-        step = turn * TILE_TOKENS + self.column
+        half, step = place % 2, self._step(place)
         within = step * (2 * self.plan.piece) + half * self.plan.piece
         within += self.kernel.lane % ROW_LANES * self.plan.program.lanes
         return block * self.plan.packing.geometry.block_k + within
+
+    def _step(self, place: int) -> Any:
+        """Step that the lane's column has in the round of one of its words."""
+        return place // 2 * TILE_TOKENS + self.column
+
+    def _exists(self, element: Any, place: int) -> Any:
+        """Whether a word holds activations of the block: a column that no step has would hold those of the next block."""
+        inside = element < self.plan.op.k
+        whole = (place // 2 + 1) * TILE_TOKENS <= self.steps
+        return inside if whole else e.both(inside, self._step(place) < self.steps)
 
 
 class ColumnMultiplyEmitter(MultiplyEmitter):
