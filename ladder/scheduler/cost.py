@@ -19,7 +19,7 @@ from ladder.scheduler.fit import CROWDED, FITS
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.raster import group_of
-from ladder.scheduler.residency import is_paced, launches_together
+from ladder.scheduler.residency import is_paced, launches_together, may_leave_room
 from ladder.scheduler.walk import blocks_ahead
 from ladder.scheduler.work import LANES, WARPGROUP_WARPS, Work, work
 
@@ -157,7 +157,7 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
             *_sm_bounds(plan, of_cta, grid.busiest, grid.together, filling),
             *_memory_bounds(plan, of_cta, grid.ctas, tokens, grid.together, in_flight),
         ),
-        launch_us=_launch_us(plan, grid.tiles, grid.together, launches_together(plan)),
+        launch_us=_launch_us(plan, grid.tiles, grid.together, alone=launches_together(plan) == 1),
         ramp_us=_ramp_us(plan),
         # while one of several resident blocks starts, the others keep the memory busy
         refill_us=(grid.waves - 1) * _wave_us(plan) / grid.resident,
@@ -181,8 +181,8 @@ def floor_us(plan: Plan) -> float:
         *_pipe_bounds(plan, of_cta, busiest, share),
         *_rate_bounds(plan, of_cta, ctas, tokens, passes=1),
     )
-    start = _launch_us(plan, tiles, together=1, launches=2)
-    return start + _ramp_us(plan) + _overlapped(bounds, fit.overlap)
+    launch = _launch_us(plan, tiles, together=1, alone=not may_leave_room(plan))
+    return launch + _ramp_us(plan) + _overlapped(bounds, fit.overlap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +234,11 @@ def _sms(plan: Plan) -> int:
     return int(plan.device.sms * CLUSTER_SHARE.get(plan.cluster, min(CLUSTER_SHARE.values())))
 
 
-def _launch_us(plan: Plan, tiles: int, together: int, launches: int) -> float:
+def _launch_us(plan: Plan, tiles: int, together: int, *, alone: bool) -> float:
     """Launch, start and end of a kernel, and the sums of a cluster where it shares tiles."""
     summed = plan.shared_tiles(tiles) > 0 if plan.persistent else plan.split > 1
     exchange = _exchange_us(plan) if summed else 0.0
-    return plan.device.cost.launch_us + _start_us(plan, together, launches) + exchange
+    return plan.device.cost.launch_us + _start_us(plan, together, alone=alone) + exchange
 
 
 def _ramp_us(plan: Plan) -> float:
@@ -254,12 +254,12 @@ def _wave_us(plan: Plan) -> float:
     return plan.device.cost.dram_latency_us if fit.wave_us is None else fit.wave_us
 
 
-def _start_us(plan: Plan, together: int, launches: int) -> float:
-    """Start and end of a kernel besides launch and ramp, ``together`` CTAs on an SM, which has room for so many launches."""
+def _start_us(plan: Plan, together: int, *, alone: bool) -> float:
+    """Start and end of a kernel besides launch and ramp, ``together`` CTAs on an SM that the next launch finds room on or not."""
     fit, tiling = FITS[plan.family], plan.tiling
     beside = fit.pdl_beside_us if plan.launch == "pdl" else fit.beside_us
     start = fit.start_us + beside * (together - 1)
-    if plan.launch == "pdl" and launches == 1:
+    if plan.launch == "pdl" and alone:
         start += fit.pdl_start_us
     return start + tiling.warps_k * tiling.channels * tiling.tokens * 4 / fit.reduced
 

@@ -16,6 +16,7 @@ from ladder.scheduler.hint import device_hint
 from ladder.scheduler.packing import TILE_ROWS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.ranking import TIE, Ranking, rank
+from ladder.scheduler.residency import launches_together
 from ladder.ttype import losslessness
 
 #: runners-up that are shown
@@ -127,7 +128,6 @@ def choice_lines(plan: Plan) -> list[str]:
 
 def _arrangement_lines(plan: Plan) -> list[str]:
     """Family, room for the next launch, and the place of zero points."""
-    cost = plan.cost()
     lines = []
     if plan.family == "skinny":
         lines.append(
@@ -137,9 +137,9 @@ def _arrangement_lines(plan: Plan) -> list[str]:
         lines.append(
             "all warps of a K slice share a ring and its activations: for any M, shape and stride"
         )
-    if plan.family == "skinny" and cost.resident > 1:
+    if launches_together(plan) > 1:
         lines.append(
-            "an SM has room for a CTA of the next launch, whose loads can start before this one ends"
+            "an SM has room for a CTA of the next launch, which loads all of its weights beside this one"
         )
     if plan.compute == "wgmma":
         lines.append(

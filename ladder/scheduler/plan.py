@@ -250,7 +250,7 @@ class Plan:
 
     @property
     def channel_tiles(self) -> int:
-        """CTAs along the output channels."""
+        """Tiles of the output along its channels: a CTA each, but see :mod:`ladder.scheduler.residency`."""
         return -(-self.packing.row_tiles // self.tiling.tile_rows)
 
     @cached_property

@@ -56,7 +56,7 @@ class LoadRing(Stage):
 
     Attributes:
         rings: K slices of the CTA, or one that all of them read in turns.
-        slots: slots of one ring; ``slots - 1`` blocks are in flight.
+        slots: slots of one ring; ``slots - 1`` blocks are in flight, or all of a K slice that has a slot for each.
         warps: warps that share a ring.
         weight_bytes, activation_bytes, scale_bytes, zero_bytes: of one slot.
         access: "vector" (16-byte copies of activations), "scalar" (any stride and alignment), "tensor" (boxes of a tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ladder.scheduler.geometry import counted
 from ladder.scheduler.plan import Plan
+from ladder.scheduler.residency import grid_tiles
 from ladder.scheduler.steps import load_steps, pack_steps, store_steps
 
 #: where zero points are taken off, for people
@@ -23,7 +24,10 @@ def head(plan: Plan) -> list[str]:
     tiling, launch = plan.tiling, plan.launch
     blocks = plan.packing.geometry.blocks
     in_register = plan.scale == "register"
+    ctas = grid_tiles(plan)
     walkers = ", one an SM works through the tiles" if plan.persistent else ""
+    if ctas > plan.channel_tiles:
+        walkers = f", {ctas - plan.channel_tiles} of which repeat the last tile and store nothing"
     loads = f"; {counted(plan.load_warps, 'warp')} more to load" if plan.load_warps else ""
     shared = f", shared by {plan.split} CTAs of a cluster" if plan.split > 1 else ""
     lookups = f", looked up in {plan.lookup}s" if plan.lookup != "shared" else ""
@@ -31,7 +35,7 @@ def head(plan: Plan) -> list[str]:
     return [
         str(plan.op),
         f"on {plan.device.name} for M {plan.m_text}, {plan.family} family",
-        f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(plan.channel_tiles, 'CTA')} along N{walkers}",
+        f"  cta      {tiling.channels} channels x {tiling.tokens} tokens, {counted(ctas, 'CTA')} along N{walkers}",
         (
             f"  warps    {tiling.threads // 32}: {tiling.warps_k} along K, {tiling.warps_n} along N,"
             f" {tiling.warps_m} along M; a warp has {tiling.row_tiles} x {tiling.token_tiles} tiles of 16 x 8{loads}"

@@ -159,6 +159,28 @@ def test_ctas_that_repeat_a_tile_store_nothing(name: str, access: str, emulated:
     check(plan, emulated, m=1)
 
 
+@pytest.mark.parametrize(
+    "m, decisions",
+    [
+        (1, {"family": "skinny", "access": "vector"}),
+        (1, {"family": "skinny", "access": "column"}),
+        (9, {"family": "ring", "compute": "mma"}),
+        (9, {"family": "ring", "compute": "wgmma"}),
+        (9, {"family": "specialised"}),
+    ],
+)
+def test_blocks_that_only_pad_a_group_read_no_activations(
+    m: int, decisions: dict[str, Any], emulated: Emulated
+) -> None:
+    """K fills whole blocks, its last group does not: the blocks that pad it lie beyond x."""
+    weight = ladder.types["int4"].grouped(256, zero="integer")
+    op = ladder.matmul(m=m, n=40, k=640, activation="float16", weight=weight)
+    plan = ladder.schedule(op, "h200", **decisions)
+    cut = plan.packing.geometry
+    assert (cut.k % cut.block_k, cut.padded_k - cut.k) == (0, cut.block_k)
+    check(plan, emulated, m)
+
+
 @pytest.mark.parametrize("out", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("activation", ["float16", "bfloat16"])
 def test_every_output_type(out: str, activation: str, emulated: Emulated) -> None:

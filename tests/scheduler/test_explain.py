@@ -92,3 +92,10 @@ def test_reasons_of_warpgroups_and_lookahead():
     text = plan.with_(compute="mma", lookahead=False).explain()
     assert "four warps multiply" not in text
     assert "first fragments" not in text
+
+
+def test_room_for_the_next_launch_is_told_where_there_is_some():
+    room = "an SM has room for a CTA of the next launch"
+    assert room in section(explain(n=4096, k=4096, launch="pdl"), "choice")
+    assert room not in explain(n=4096, k=4096)
+    assert room not in explain(launch="pdl")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import ladder
+from ladder.errors import ScheduleError
 from ladder.scheduler import Plan, Tiling
 from ladder.scheduler.residency import early_blocks, grid_tiles, is_paced, launches_together
 from ladder.scheduler.walk import blocks_ahead, holds_slice
@@ -62,6 +63,14 @@ def test_one_launch_has_the_sm_for_itself(changed: dict[str, Any]) -> None:
     plan = plan_of(**changed)
     assert launches_together(plan) == 1
     assert grid_tiles(plan) == plan.channel_tiles
+
+
+def test_plans_that_no_sm_has_room_for_are_refused() -> None:
+    """By the checker, for their registers: 1024 threads have 64 each."""
+    with pytest.raises(ScheduleError, match="registers a thread"):
+        plan_of(
+            n=16 * 6 * 120, weight="uint2", access="column", tiling=Tiling(32, 1, 1, 6, 1), depth=2
+        )
 
 
 def test_a_share_is_all_that_an_sm_has_room_for() -> None:

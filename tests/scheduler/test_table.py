@@ -98,3 +98,11 @@ def test_every_decision_shows():
         assert str(replace(plan, **change)) != str(plan), change
         if "m_range" not in change:
             assert replace(plan, **change).brief != plan.brief
+
+
+def test_ctas_that_repeat_a_tile_are_counted():
+    op = matmul(1, 4096, 4096, activation="float16", weight=INT4.grouped(128))
+    fixed = {"family": "skinny", "tiling": Tiling(8, 1, 1, 2, 1), "depth": 4}
+    plain, overlapped = (str(schedule(op, "h200", launch=how, **fixed)) for how in ("plain", "pdl"))
+    assert "128 CTAs along N\n" in plain
+    assert "132 CTAs along N, 4 of which repeat the last tile and store nothing\n" in overlapped

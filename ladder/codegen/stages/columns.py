@@ -46,8 +46,8 @@ class TokenColumns:
             mask = e.select(self.column == place, e.u32(0xFFFFFFFF), e.u32(0))
             # Opaque to the compiler, which would make each mask anew in every block: two operations in place of none.
             e.store(self.masks, place, e.call("hold_u32", mask))
-        #: whether a lane may be beyond the activations: in a block that is not whole, or in a column that no step has
-        self.edged = bool(self.plan.op.k % self.plan.packing.geometry.block_k) or bool(
+        #: whether a lane may be beyond the activations: in what pads K, or in a column that no step has
+        self.edged = self.plan.packing.geometry.padded_k != self.plan.op.k or bool(
             self.steps % TILE_TOKENS
         )
 

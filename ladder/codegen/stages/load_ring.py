@@ -223,8 +223,8 @@ class RingEmitter:
 
     def _started_activations(self, block: Any, slot: Any) -> list[Callable[[], None]]:
         """Copies of activations; beyond m and k nothing is read (source size 0) and zeros are written."""
-        plan = self.kernel.plan
-        block_k = plan.packing.geometry.block_k
+        plan, cut = self.kernel.plan, self.kernel.plan.packing.geometry
+        block_k = cut.block_k
         per_row = block_k // plan.piece
         first = e.i64(block * self.items(block_k))
         started: list[Callable[[], None]] = []
@@ -232,7 +232,7 @@ class RingEmitter:
             self.activations, self._shares(plan.rows_loaded * per_row), strict=True
         ):
             inside = copy.inside
-            if plan.op.k % block_k:
+            if cut.padded_k != plan.op.k:
                 inside = e.both(inside, block * block_k + chunk % per_row * plan.piece < plan.op.k)
             size = e.select(inside, e.u32(CHUNK_BYTES), e.u32(0))
             started.append(partial(self._start, "x", copy, first, slot, size))
