@@ -31,8 +31,8 @@ from ladder.ttile import Device
 #: plans this much slower than the best one (by the estimate) still count as equally fast
 TIE = 0.005
 #: the same of rings whose turn takes the most blocks, beside one whose turn takes a single one: few tokens feel that (measured at
-#: 32 and 64 tokens on eight problems: 1.00 to 1.12 times as fast, estimated as 1.01 to 1.02 times slower)
-WHOLE_TURN = 0.021
+#: 32 and 64 tokens on eight problems: 1.00 to 1.12 times as fast, estimated as 1.01 to 1.022 times slower)
+WHOLE_TURN = 0.023
 
 #: by how much a floor may be above the estimate that it is of: both are sums of the same numbers in another order
 ROUNDING = 1e-9
