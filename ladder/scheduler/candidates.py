@@ -20,6 +20,7 @@ from ladder.scheduler.stage import CHUNK_BYTES
 from ladder.scheduler.tiling import TILE_TOKENS, Tiling
 from ladder.scheduler.verify import SKINNY_TOKENS, problems
 from ladder.scheduler.verify_specialised import PERSISTENT_CTAS
+from ladder.scheduler.walk import blocks_of_slice
 from ladder.scheduler.zero import register_shifts
 from ladder.ttile import Device
 from ladder.ttile.isa import WGMMA_STEP
@@ -354,7 +355,7 @@ def _column_depths(plan: Plan, fixed: Mapping[str, Any]) -> tuple[int, ...]:
 
     All of a slice's blocks are worth theirs where that lets the next kernel load its weights beside this one.
     """
-    whole = replace(plan, depth=plan.packing.geometry.blocks // plan.tiling.warps_k)
+    whole = replace(plan, depth=blocks_of_slice(plan))
     is_listed = COLUMN_DEPTH < whole.depth <= SKINNY_DEPTHS[-1] and "depth" not in fixed
     if is_listed and launches_together(whole) > 1:
         return (COLUMN_DEPTH, whole.depth)

@@ -85,7 +85,7 @@ class Cost:
 
     Attributes:
         m: tokens that it is for.
-        ctas: blocks of the grid.
+        ctas: blocks of the grid that have a tile of their own.
         resident: blocks that one SM holds at once.
         waves: times that the grid fills the device, rounded up.
         in_flight: bytes of weights and metadata on their way, all SMs together.

@@ -23,15 +23,16 @@ SHORT_CHUNK, SHORT_CHUNKS = 2, 2
 
 def holds_slice(plan: Plan) -> bool:
     """Whether a ring has a slot for every block of its slice of K: none is then asked for while others are worked on."""
-    return not plan.load_warps and not plan.lookahead and _blocks_of_slice(plan) <= plan.depth
+    return not plan.load_warps and not plan.lookahead and blocks_of_slice(plan) <= plan.depth
 
 
 def blocks_ahead(plan: Plan) -> int:
     """Blocks of a ring that are asked for before the first one is worked on."""
-    return max(1, _blocks_of_slice(plan)) if holds_slice(plan) else plan.depth - 1
+    return blocks_of_slice(plan) if holds_slice(plan) else plan.depth - 1
 
 
-def _blocks_of_slice(plan: Plan) -> int:
+def blocks_of_slice(plan: Plan) -> int:
+    """Blocks of the longest K slice of a CTA."""
     return -(-plan.packing.geometry.blocks // plan.tiling.warps_k)
 
 

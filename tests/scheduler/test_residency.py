@@ -11,7 +11,7 @@ import ladder
 from ladder.errors import ScheduleError
 from ladder.scheduler import Plan, Tiling
 from ladder.scheduler.residency import early_blocks, grid_tiles, is_paced, launches_together
-from ladder.scheduler.walk import blocks_ahead, holds_slice
+from ladder.scheduler.walk import blocks_ahead, blocks_of_slice, holds_slice
 
 H200 = ladder.devices["h200"]
 #: 8 slices of K, 32 channels, one token tile
@@ -114,3 +114,12 @@ def test_small_layers_are_scheduled_to_leave_room(weight: str, n: int, k: int) -
     wt = ladder.types[weight].grouped(128)
     op = ladder.matmul(1, n, k, activation="float16", weight=wt, out="float16")
     assert launches_together(ladder.schedule(op, "h200", launch="pdl")) == 2
+
+
+def test_uneven_slices_have_slots_for_the_longest() -> None:
+    """36 blocks are four or five of each of eight slices; with a token in registers five slots leave room."""
+    weight = ladder.types["int4"].grouped(128)
+    op = ladder.matmul(1, 3584, 4608, activation="float16", weight=weight, out="float16")
+    found = ladder.schedule(op, "h200", launch="pdl", family="skinny", tiling=SLICED)
+    assert (found.access, found.depth, blocks_of_slice(found)) == ("column", 5, 5)
+    assert launches_together(found) == 2

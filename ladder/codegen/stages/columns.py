@@ -110,6 +110,7 @@ class ColumnMultiplyEmitter(MultiplyEmitter):
     def read(self, _start: Any, step: int, tiles: tuple[int, ...], bank: int) -> list[list[Any]]:
         """B fragments of steps ``step`` and ``step + 1`` of a block, for the one token tile."""
         if self.sums_columns and step % TILE_TOKENS == 0:
+            # Each pair of a block is read once, and sums are flushed where it ends: they may be ahead of the products.
             self._mma_of_ones(0, 0, self.token.unmasked(step // TILE_TOKENS))
         for half in range(min(2, self.token.steps - step)):
             for index, word in enumerate(self.token.fragment(step + half)):

@@ -34,7 +34,7 @@ ELEMENTS_TOGETHER = 8
 #: what a slot holds; all but the activations are constants, which no kernel before this one writes
 OPERANDS = ("weight", "x", "metadata")
 #: the order in which they are asked for where a warp has its own ring and two tiles of tokens: what comes from L2 would wait in
-#: queues behind weights (on an H200, M = 16, int4, nine kernels of four shapes: 2 % faster, some 6 %; with one token neither)
+#: queues behind weights (on an H200, M = 16, int4, nine kernels of four shapes: 2 % faster, some 6 %; M = 1: no faster)
 WEIGHT_LAST = ("x", "metadata", "weight")
 CONSTANTS = ("weight", "metadata")
 ACTIVATIONS = ("x",)
@@ -75,8 +75,8 @@ class RingEmitter:
 
     def __init__(self, kernel: Kernel, ring: LoadRing, base: int) -> None:
         self.kernel, self.ring = kernel, ring
-        waits_in_queues = kernel.plan.family == "skinny" and kernel.plan.rows_loaded > TILE_TOKENS
-        self.operands = WEIGHT_LAST if waits_in_queues else OPERANDS
+        activations_first = kernel.plan.family == "skinny" and kernel.plan.rows_loaded > TILE_TOKENS
+        self.operands = WEIGHT_LAST if activations_first else OPERANDS
         self.base = base + kernel.slice * (ring.slots * ring.slot_bytes)
         self.offsets = ring.offsets
         with e.stage(ring.name):
