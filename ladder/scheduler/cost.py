@@ -143,8 +143,9 @@ def estimate(plan: Plan, m: int | None = None) -> Cost:
     tokens = max(1, _representative(plan) if m is None else m)
     grid, of_cta = _grid(plan, tokens), work(plan)
     in_flight = int(of_cta.in_flight * min(grid.ctas, min(grid.sms, grid.ctas) * grid.together))
+    in_flight = min(in_flight, plan.packing.nbytes)  # rings may have room for more than there is
     # as long as memory brings what the rings hold at first, unless all of it comes beside the kernel before
-    filling = fit.filling * min(in_flight, plan.packing.nbytes) / device.dram_bytes_per_second * 1e6
+    filling = fit.filling * in_flight / device.dram_bytes_per_second * 1e6
     if launches_together(plan) > 1:
         filling = 0.0
     return Cost(

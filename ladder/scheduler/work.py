@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ladder.scheduler.fit import FITS
 from ladder.scheduler.plan import Plan
 from ladder.scheduler.tiling import TILE_TOKENS
-from ladder.scheduler.walk import holds_slice, sums_columns
+from ladder.scheduler.walk import sums_columns
 
 #: lane instructions per group flush and row pair that convert a scale and a zero to float32
 SCALE_INSTRUCTIONS = 3.0
@@ -183,8 +183,5 @@ def _flush(plan: Plan, blocks: int) -> tuple[float, float]:
 def _in_flight(plan: Plan) -> int:
     """Bytes of weights and metadata that the rings of a CTA keep on their way: a slot is refilled when its block is used up."""
     ring = plan.load_ring
-    block = ring.weight_bytes + ring.scale_bytes + ring.zero_bytes
-    if plan.family == "skinny" and holds_slice(plan):
-        return plan.packing.geometry.blocks * block
     slots = ring.slots - FITS[plan.family].late - LOOKAHEAD_SLOTS * plan.lookahead
-    return int(ring.rings * slots * block)
+    return int(ring.rings * slots * (ring.weight_bytes + ring.scale_bytes + ring.zero_bytes))

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from ladder.emulator import matrix
+from ladder.scheduler import Tiling
 
 
 @pytest.mark.parametrize("family", matrix.FAMILIES)
@@ -27,9 +28,10 @@ def test_a_type_that_does_not_fit_is_a_refusal():
 
 def test_dropping_synchronisation_is_seen(monkeypatch):
     monkeypatch.setitem(matrix.DEEP, "skinny", (1, 16, 1024))
+    monkeypatch.setitem(matrix.SHORT, "skinny", {"tiling": Tiling(8, 1, 1, 1, 1), "depth": 2})
     verdicts = list(matrix.drop("skinny"))
     texts = [v.instruction for v in verdicts if "unseen" in v.verdicts]
-    assert len(verdicts) > 10
+    assert len(verdicts) >= 10
     # of one block in each slice: the last group is empty, and the last wait has nothing to wait for
     assert [text.partition(" (")[0] for text in texts] == [
         "cp.async.commit_group",

@@ -152,7 +152,7 @@ DAMAGE = {
         content[64:].split(b'"plans"')[0] + b'"plans": []}'
     ),
     "an illegal plan": lambda content: entries.sealed(
-        content[64:].replace(b'"depth": ', b'"depth": 9')
+        content[64:].replace(b'"depth": ', b'"depth": 99')
     ),
     "half a number": lambda content: entries.sealed(
         content[64:].replace(b'"n": 256', b'"n": {"$": "float", "of": "00"}')
