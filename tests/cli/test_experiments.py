@@ -69,11 +69,13 @@ def test_points_are_measured_where_that_is_asked_for(monkeypatch, capsys) -> Non
         yield Measure(lambda candidate: Measured(candidate.estimate_us, 1e-4), device=device)
 
     monkeypatch.setattr(gpu, "gpu_measure", measuring)
+    # large enough for the places to differ: the memory's latency is all that a small one takes
+    points = ("experiment", "-s", "4096x4096", "-w", "int4:64", "-m", "1,4")
     options = ("--measure", "--gpu", "1", "--jobs", "3")
-    assert run((*SMALL, "--placements", "register,shared", *options)) == 0
+    assert run((*points, "--placements", "register,shared", *options)) == 0
     captured = capsys.readouterr()
     *_, before = captured.err.splitlines()
-    assert before.startswith("4/4 h200 64x256 m4 int4 g64 scale=float16 shared: ")
+    assert before.startswith("4/4 h200 4096x4096 m4 int4 g64 scale=float16 shared: ")
     last = captured.out.splitlines()[-1]
     assert last == "4 points, 0 refused, 4 measured; Kendall tau of model and measurement 1.000"
 
